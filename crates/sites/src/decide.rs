@@ -80,7 +80,8 @@ const JUMP: &[fn(&PrologueFacts<'_>) -> Option<Reason>] = &[
 ];
 
 /// Rules for a site of any form, once there is one.
-const SITE: &[fn(&SiteFacts<'_>) -> Option<Reason>] = &[site::loops_to_entry, site::needs_breakpoint];
+const SITE: &[fn(&SiteFacts<'_>) -> Option<Reason>] =
+    &[site::loops_to_entry, site::may_throw_out_of_line, site::needs_breakpoint];
 
 /// Rules for rewriting exits, before each exit is looked at.
 const EXITS: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
@@ -90,6 +91,7 @@ const EXITS: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
     rewriting::is_go_assembly,
     rewriting::shares_many_parts,
     rewriting::runs_on,
+    rewriting::may_throw_out_of_line,
 ];
 
 /// Rules for a return stub.

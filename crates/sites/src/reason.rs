@@ -140,6 +140,9 @@ reasons! {
     LoopsToEntry = "loops-to-entry", "it jumps back to its own beginning, which would count as a call", "trace its callers";
     IndirectJumpInside { at: u64 } = "indirect-jump-inside",
         "its indirect jump at {at:#x} may lead behind its first instruction", "trace its callers";
+    FaultThrows = "fault-throws",
+        "a fault in its first or last instructions may throw an exception (-fnon-call-exceptions), and their copy has no unwinding information",
+        "trace its callers";
     OddStack = "odd-stack", "entered with something else on the stack than a return address", "trace its callers";
     NoInstructions = "no-instructions", "its first bytes are no instructions", "none: it is data, or encrypted";
     FarTransfer = "far-transfer", "it begins with a far transfer", "trace its callers";

@@ -1,5 +1,6 @@
 //! Tests of the sites found in files.
 
+mod faults;
 mod go;
 mod hostile;
 mod landing;

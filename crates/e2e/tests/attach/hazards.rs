@@ -259,3 +259,13 @@ fn no_thread_is_made_to_call_an_allocator_that_stops_the_others() {
         }
     }
 }
+
+/// Copies of displaced instructions have no unwinding information.
+#[test]
+fn exceptions_that_handlers_of_faults_throw_are_caught() {
+    for build in [GCC, &BARE[0], &BARE[3]].into_iter().filter(|build| have(build.compilers[0])) {
+        let flags = ["-fnon-call-exceptions", "-fasynchronous-unwind-tables", "-pthread"];
+        let program = compile(build, &["fault_throws.cpp"], &flags);
+        goes_on(&program, &[], 8, Tolerate::default());
+    }
+}

@@ -37,6 +37,9 @@ pub(crate) struct Rows {
     pub landings: Vec<u64>,
     /// Functions whose landing pads could not be read.
     pub unread: Vec<u64>,
+    /// Whether exceptions are expected from code without calls: a signal handler may throw where an
+    /// instruction faults.
+    pub faults_throw: bool,
 }
 
 impl Rows {
@@ -79,8 +82,11 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
         }
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
         if let Some(Pointer::Direct(lsda)) = fde.lsda() {
-            match landing::pads(image.tail(lsda, LONGEST_LSDA), fde.initial_address(), &mut calls) {
-                Some(pads) => found.landings.extend(pads),
+            match landing::table(image.tail(lsda, LONGEST_LSDA), fde.initial_address(), &mut calls) {
+                Some(table) => {
+                    found.faults_throw |= table.throwing.iter().any(|code| has_no_call(image, *code));
+                    found.landings.extend(table.pads);
+                }
                 None => found.unread.push(fde.initial_address()),
             }
         }
@@ -116,6 +122,12 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
             }
         }
     }
+}
+
+/// Whether code has no call. True only if no byte is an operation code of a call.
+fn has_no_call(image: &Image<'_>, (start, length): (u64, u64)) -> bool {
+    let code = image.bytes(start, length).unwrap_or_default();
+    !code.is_empty() && !code.iter().any(|byte| matches!(byte, 0xE8 | 0xFF))
 }
 
 /// Most bytes that are read of one function's exception table.

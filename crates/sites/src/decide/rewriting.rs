@@ -36,6 +36,11 @@ pub(super) fn shares_many_parts(facts: &FunctionFacts<'_>) -> Option<Reason> {
     facts.file.parts.are_entangled(facts.n).then_some(Reason::SharesParts)
 }
 
+/// Instructions of an exit would be executed out of line.
+pub(super) fn may_throw_out_of_line(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    facts.file.rows.faults_throw.then_some(Reason::FaultThrows)
+}
+
 pub(super) fn runs_on(facts: &FunctionFacts<'_>) -> Option<Reason> {
     facts.file.branches.runs_on(facts.address).then_some(Reason::RunsOn)
 }
