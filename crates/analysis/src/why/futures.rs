@@ -20,6 +20,8 @@ use std::fmt::Write;
 const DEEP: usize = 4;
 /// Maximum number of different wakers shown of a future.
 const WAKERS: usize = 4;
+/// Wakers are followed for waits of at least `1 / WORTH` of the slow future's time.
+const WORTH: u64 = 10;
 /// Maximum number of polls shown that kept workers busy.
 const BUSY: usize = 2;
 
@@ -65,6 +67,27 @@ struct Futures<'a> {
     spans: Vec<Span>,
     /// Index by number of the span.
     index: HashMap<u64, usize>,
+    /// The polls of outermost futures on each thread, in time: beginning, end, index of the span.
+    polls: HashMap<ThreadId, Vec<(u64, u64, usize)>>,
+}
+
+/// Limits of a description: how many more wakers are followed, and the shortest wait, in ticks, for
+/// which one is.
+#[derive(Clone, Copy)]
+struct Limits {
+    deep: usize,
+    shortest: u64,
+}
+
+impl Limits {
+    fn of(span: &Span) -> Limits {
+        Limits { deep: DEEP, shortest: (span.end - span.start) / WORTH }
+    }
+
+    /// Returns the limits for the waker of a wait, if it is followed.
+    fn follow(self, ticks: u64) -> Option<Limits> {
+        (self.deep > 0 && ticks >= self.shortest).then(|| Limits { deep: self.deep - 1, ..self })
+    }
 }
 
 /// Returns the answer about futures, as text or as JSON. A future is named by its type, or by the
@@ -96,7 +119,16 @@ impl<'a> Futures<'a> {
     fn new(source: &'a dyn Source, linker_names: bool) -> Futures<'a> {
         let spans = future_spans(source);
         let index = spans.iter().enumerate().map(|(n, span)| (span.id, n)).collect();
-        Futures { source, names: Names::new(source.meta(), linker_names), spans, index }
+        let mut polls: HashMap<ThreadId, Vec<(u64, u64, usize)>> = HashMap::new();
+        let outermost =
+            spans.iter().enumerate().filter(|(_, span)| span.parent.is_none() && !is_pool_thread(&span.name));
+        for (n, span) in outermost {
+            for (start, end, thread) in &span.all_polls {
+                polls.entry(*thread).or_default().push((*start, *end, n));
+            }
+        }
+        polls.values_mut().for_each(|polls| polls.sort_unstable());
+        Futures { source, names: Names::new(source.meta(), linker_names), spans, index, polls }
     }
 
     fn is_slow(&self, span: &Span, why: &Why) -> bool {
@@ -160,15 +192,14 @@ impl<'a> Futures<'a> {
     /// Returns the longest polls of other tasks that kept workers busy in an interval.
     fn busy(&self, span: &Span, interval: (u64, u64)) -> Vec<(u64, &Span, ThreadId)> {
         let own = self.outermost(span.id);
-        let others = self
-            .spans
-            .iter()
-            .filter(|other| other.parent.is_none() && other.id != own && !is_pool_thread(&other.name));
-        let polls = others.flat_map(|other| {
-            let polls = other.all_polls.iter();
-            polls.map(move |(start, end, thread)| (overlap((*start, *end), interval), other, *thread))
-        });
-        let mut polls: Vec<(u64, &Span, ThreadId)> = polls.filter(|(ticks, ..)| *ticks > 0).collect();
+        let mut polls: Vec<(u64, &Span, ThreadId)> = Vec::new();
+        for (thread, all) in &self.polls {
+            let first = all.partition_point(|(_, end, _)| *end <= interval.0);
+            let within = all[first..].iter().take_while(|(start, ..)| *start < interval.1);
+            let others =
+                within.map(|(start, end, n)| (overlap((*start, *end), interval), &self.spans[*n], *thread));
+            polls.extend(others.filter(|(ticks, other, _)| *ticks > 0 && other.id != own));
+        }
         polls.sort_by_key(|(ticks, other, _)| (std::cmp::Reverse(*ticks), other.id));
         polls.truncate(BUSY);
         polls
@@ -191,12 +222,12 @@ impl<'a> Futures<'a> {
             span.how.name(),
             if span.began_earlier { ", polled before the recording" } else { "" },
         );
-        self.lines(span, (span.start, span.end), 2, DEEP, text);
+        self.lines(span, (span.start, span.end), 2, Limits::of(span), text);
         text.push('\n');
     }
 
     /// Appends what a future did from one time to another, and what its wakers did meanwhile.
-    fn lines(&self, span: &Span, window: (u64, u64), indent: usize, deep: usize, text: &mut String) {
+    fn lines(&self, span: &Span, window: (u64, u64), indent: usize, limits: Limits, text: &mut String) {
         let activity = self.activity(span, window);
         let mut line = |ticks: u64, what: &str| {
             let time = self.time(ticks);
@@ -224,11 +255,11 @@ impl<'a> Futures<'a> {
             line(rest, "waiting for others");
         }
         for group in activity.groups.iter().take(WAKERS) {
-            self.group(span, group, indent, deep, text);
+            self.group(group, indent, limits, text);
         }
     }
 
-    fn group(&self, span: &Span, group: &WaitGroup, indent: usize, deep: usize, text: &mut String) {
+    fn group(&self, group: &WaitGroup, indent: usize, limits: Limits, text: &mut String) {
         let WaitGroup { waker, count, ticks, longest: (from, to, waking) } = group;
         let thread = self.names.task(waking.thread);
         let times = if *count > 1 { format!(" {count} times") } else { String::new() };
@@ -240,21 +271,25 @@ impl<'a> Futures<'a> {
         };
         let time = self.time(*ticks);
         let _ = writeln!(text, "{:indent$}{time:>11}  waiting{times}, until it was woken by {by}", "");
-        let other = waking.future.and_then(|(id, _)| self.span(id));
-        let is_other = matches!(waker, Waker::Future(_));
-        if let Some(other) = other.filter(|other| is_other && deep > 0 && other.id != span.id) {
+        if let (Some(other), Some(limits)) = (self.other(group), limits.follow(to - from)) {
             let longest = if *count > 1 {
                 format!(" in the longest wait ({})", self.time(to - from))
             } else {
                 String::new()
             };
             let _ = writeln!(text, "{:indent$}which{longest} was", "", indent = indent + 13);
-            self.lines(other, (*from, *to), indent + 13, deep - 1, text);
+            self.lines(other, (*from, *to), indent + 13, limits, text);
         }
     }
 
+    /// Returns the span of the future of another task that ended the longest wait of a group.
+    fn other(&self, group: &WaitGroup) -> Option<&Span> {
+        let (id, _) = group.longest.2.future.filter(|_| matches!(group.waker, Waker::Future(_)))?;
+        self.span(id)
+    }
+
     fn json(&self, span: &Span) -> Value {
-        let mut object = self.activity_json(span, (span.start, span.end), DEEP);
+        let mut object = self.activity_json(span, (span.start, span.end), Limits::of(span));
         object["future"] = span.name.clone().into();
         object["id"] = span.id.into();
         object["task"] = span.task.map(|task| format!("{task:#x}")).into();
@@ -265,7 +300,7 @@ impl<'a> Futures<'a> {
         object
     }
 
-    fn activity_json(&self, span: &Span, window: (u64, u64), deep: usize) -> Value {
+    fn activity_json(&self, span: &Span, window: (u64, u64), limits: Limits) -> Value {
         let activity = self.activity(span, window);
         let ns = |ticks: u64| self.source.duration_ns(ticks);
         let busy = |(ticks, other, thread): (u64, &Span, ThreadId)| json!({ "future": other.name, "id": other.id, "tid": self.names.tid(thread), "polled_ns": ns(ticks) });
@@ -274,7 +309,7 @@ impl<'a> Futures<'a> {
             None => Vec::new(),
         };
         let waits: Vec<Value> =
-            activity.groups.iter().map(|group| self.group_json(span, group, deep)).collect();
+            activity.groups.iter().map(|group| self.group_json(span, group, limits)).collect();
         json!({
             "polls": activity.polls,
             "polled_ns": ns(activity.polled),
@@ -285,7 +320,7 @@ impl<'a> Futures<'a> {
         })
     }
 
-    fn group_json(&self, span: &Span, group: &WaitGroup, deep: usize) -> Value {
+    fn group_json(&self, span: &Span, group: &WaitGroup, limits: Limits) -> Value {
         let WaitGroup { waker, count, ticks, longest: (from, to, waking) } = group;
         let (future, function) = match waker {
             Waker::Itself => (Some(span.name.as_str()), None),
@@ -293,8 +328,7 @@ impl<'a> Futures<'a> {
             Waker::Function(name) => (None, Some(name.as_str())),
             Waker::Outside => (None, None),
         };
-        let other = waking.future.and_then(|(id, _)| self.span(id));
-        let other = other.filter(|_| matches!(waker, Waker::Future(_)) && deep > 0);
+        let followed = self.other(group).zip(limits.follow(to - from));
         json!({
             "count": count,
             "waited_ns": self.source.duration_ns(*ticks),
@@ -307,7 +341,7 @@ impl<'a> Futures<'a> {
                 "thread": self.names.task(waking.thread),
                 "tid": self.names.tid(waking.thread),
             },
-            "meanwhile": other.map(|other| self.activity_json(other, (*from, *to), deep - 1)),
+            "meanwhile": followed.map(|(other, limits)| self.activity_json(other, (*from, *to), limits)),
         })
     }
 }
