@@ -97,7 +97,7 @@ const FRAME_SLOT_LEFT: u64 = 56 + stub::RED_ZONE as u64;
 pub extern "C" fn record_goroutine(low: u32, parent: u64, reserved: u64, g: u64, frame: u64) -> u8 {
     let word = |address: u64| {
         // SAFETY: words of the hook's frame, and of the `g` that the function's stack check has
-        // read.
+        // read: the offsets lie within `runtime.g` of the program's version of Go.
         unsafe { *(address as *const u64) }
     };
     let in_stub = word(frame + FRAME_RETURN) / stub::SIZE as u64 * stub::SIZE as u64;

@@ -137,14 +137,15 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
     calltap_selection::add(&mut words, &about);
     calltap_selection::add_python(&mut words, &python);
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
+    let of_kernel = !matches!(question, Question::Futures(_));
     Ok(Options {
         output,
         buffer_size: values::buffer_size(arguments)?,
         wait: values::time(MAX_WAIT)?,
         patch_mode: values::patch_mode(arguments, starts)?,
-        sched: true,
-        wakings: true,
-        system_calls: true,
+        sched: of_kernel,
+        wakings: of_kernel,
+        system_calls: of_kernel,
         tell: progress::tell,
         started: started::tell,
         recording: progress::recording,
@@ -160,8 +161,10 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
         return Err(anyhow::Error::msg(why)).context(path.display().to_string());
     }
     reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
-    if matches!(question, Question::Futures(_)) {
+    if let Question::Futures(why) = question {
         view_flags::must_have_futures(reader.meta())?;
+        let mut functions = why.rules.iter().map(|rule| rule.function.as_str());
+        functions.try_for_each(|name| view_flags::must_be_future(reader.meta(), name))?;
     }
     question.functions().iter().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     let mut out = Output::create(arguments)?;

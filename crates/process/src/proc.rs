@@ -5,7 +5,8 @@ use crate::error::Error;
 use calltap_abi::ProcessEntry;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -229,6 +230,8 @@ pub struct SessionId {
 
 /// Returns the other processes that run the program of one of these, or `also`.
 pub fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Item = u32> {
+    // A program that was replaced meanwhile has another name.
+    let program = |pid: u32| Some(without_deleted(program(pid)?));
     let programs = known.iter().filter_map(|pid| program(*pid)).chain(also.map(Path::to_owned));
     let programs: HashSet<PathBuf> = programs.collect();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -236,6 +239,14 @@ pub fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Ite
     others.filter(move |pid| {
         !known.contains(pid) && program(*pid).is_some_and(|program| programs.contains(&program))
     })
+}
+
+/// Removes the words by which the kernel marks the path of a removed file.
+fn without_deleted(path: PathBuf) -> PathBuf {
+    match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        Some(former) => OsStr::from_bytes(former).into(),
+        None => path,
+    }
 }
 
 /// Returns the current threads of a process.

@@ -104,8 +104,7 @@ impl Candidates {
         near + &missing.unwrap_or_default()
     }
 
-    /// Names the closure of a function that a word names: if the function is async, the closure is
-    /// its body.
+    /// Names the closure of a function that a word names: the body of the function, if it is async.
     fn body(&self, word: &Word) -> Option<String> {
         let is_body = |name: &String| {
             let closure = name.rsplit_once("::");
@@ -113,7 +112,7 @@ impl Candidates {
             closure.is_some_and(|(function, _)| is_named(word, [function].into_iter(), None))
         };
         let body = self.traceable().map(|(function, _)| demangle(&function.name)).find(is_body)?;
-        Some(format!("; its closure, which is the body of an async function: '{}'", in_message(&body)))
+        Some(format!("; if it is async, its body is '{}'", in_message(&body)))
     }
 
     /// Returns the names of functions in the symbol tables of files that were not decoded.

@@ -268,7 +268,7 @@ fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
         let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
-        (!stack.words_in(&frames.locking).is_empty()).then_some("the unwinder")
+        (!stack.words_in(&frames.locking).is_empty()).then_some("the unwinder or LeakSanitizer")
     });
     not_in_group_stop(target, thread?)
 }

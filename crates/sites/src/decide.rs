@@ -24,7 +24,7 @@
 //!
 //! To add a reason: a row in `reason.rs`, a rule in the file of its subject, its place in the table
 //! of the functions that it concerns, and a test. A rule about all functions has a place in
-//! [`ROOM`], [`GO`], [`FUNCTION`] and [`FIRST_CALL`].
+//! [`ROOM`], [`GO`] and [`FUNCTION`].
 
 pub(crate) mod exits;
 pub(crate) mod facts;

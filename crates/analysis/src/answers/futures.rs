@@ -83,7 +83,7 @@ impl Futures {
         rows
     }
 
-    /// Formats who ended the longest time between two polls.
+    /// Formats the waker that ended the longest time between two polls.
     fn woken_by(&self, known: &Known, span: &Span) -> String {
         let Some(waking) = span.waking else { return String::new() };
         let tid = self.tids.get(&waking.thread).copied().unwrap_or(0);
@@ -95,7 +95,7 @@ impl Futures {
         format!(", woken by {waker} in thread {tid}")
     }
 
-    /// Returns who ended the longest time between two polls, and when; null if unknown.
+    /// Returns the waking that ended the longest time between two polls; null if unknown.
     fn waking_object(&self, known: &Known, span: &Span) -> Value {
         let object = |waking: Waking| {
             json!({
@@ -253,7 +253,11 @@ impl Question for Futures {
                 time(row.longest_poll),
                 time(row.idle),
                 time(row.longest_idle),
-                if row.unknown > 0 && row.runnable == 0 { "?".to_owned() } else { time(row.runnable) },
+                match (row.runnable, row.unknown) {
+                    (runnable, 0) => time(runnable),
+                    (0, _) => "?".to_owned(),
+                    (runnable, _) => format!(">{}", time(runnable)),
+                },
                 one_line(&row.name).into_owned(),
             ]
         };

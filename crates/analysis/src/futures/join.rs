@@ -206,7 +206,7 @@ impl Joiner {
         self.lanes.entry(seen.thread).or_default().push(Level { seen, span, bare, waking });
     }
 
-    /// Notes who woke a task first.
+    /// Notes the first waker of a task since its last poll.
     fn woken(&mut self, seen: &Seen) {
         let Some(task) = seen.before[0] else { return };
         let lane = self.lanes.get(&seen.thread).into_iter().flatten();
@@ -346,6 +346,7 @@ impl Joiner {
     /// polls them again.
     fn close(&mut self, over: Open, ended: &mut dyn FnMut(Span)) {
         let (id, end) = (over.span.id, over.span.end);
+        over.span.task.map(|task| self.wakings.remove(&(over.span.process, task)));
         let mut owned: Vec<((u32, u64), u64)> = over.children.into_iter().map(|place| (place, id)).collect();
         while let Some((place, owner)) = owned.pop() {
             let children = self.open.get_mut(&place).into_iter().flatten();

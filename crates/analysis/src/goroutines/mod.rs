@@ -15,6 +15,7 @@ use crate::head::head;
 use crate::names::Names;
 use crate::report::Format;
 use crate::sources::drive::{Progress, run_threads};
+use crate::sources::part::Part;
 use crate::sources::source::{Source, threads_with_events};
 use crate::symbols::Symbols;
 use crate::tree::{Enter, Visitor};
@@ -90,7 +91,7 @@ pub struct States {
     pub runnable_ns: u64,
     /// Its thread was blocked, in a system call or on a page.
     pub blocked_ns: u64,
-    /// Times of which that is unknown.
+    /// Time in which its state is unknown.
     pub unknown_ns: u64,
 }
 
@@ -188,10 +189,9 @@ pub fn collect(
     Ok(Goroutines { rows, cut, head, timed: source.has_time(), width: options.width })
 }
 
-/// Returns the beginning of the recording, in nanoseconds; with a clock that only orders, 0.
+/// Returns the beginning of the trace, in nanoseconds; with a clock that only orders, 0.
 fn beginning(source: &dyn Source) -> u64 {
-    let session = source.meta().session.as_ref().filter(|_| source.has_time());
-    session.map_or(0, |session| session.start_monotonic_ns)
+    if source.has_time() { Part::beginning(source) } else { 0 }
 }
 
 /// Gathers the facts about each goroutine.
@@ -201,7 +201,7 @@ fn gather(
     counter: &Counter<'_>,
 ) -> Result<BTreeMap<Key, Seen>, Error> {
     let meta = source.meta();
-    let knows_waits = knows_waits(meta) && !counter.parks_without_return;
+    let knows_waits = knows_waits(source) && !counter.parks_without_return;
     let mut chains = Chains::new(source);
     let knows_runs = knows_waits && chains.knows_runs()?;
     let mut all = BTreeMap::<Key, Seen>::new();
@@ -278,14 +278,18 @@ impl States {
 }
 
 /// Whether calls of the function that parks goroutines were recorded with their returns, all the
-/// time.
-fn knows_waits(meta: &Meta) -> bool {
+/// time and in all processes, and are all read.
+fn knows_waits(source: &dyn Source) -> bool {
+    let meta = source.meta();
+    if source.part().is_some() || !meta.slow.is_empty() {
+        return false;
+    }
     let tracers = meta.session.iter().flat_map(|session| &session.tracers);
     let with_returns = tracers.filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
     let bits = with_returns.fold(0, |bits, tracer| bits | 1 << tracer.id);
-    let mut parking = meta.sites.iter().filter(|site| site.name == PARK && site.tracers & bits != 0);
+    let mut parking = meta.sites.iter().filter(|site| site.name == PARK).peekable();
     let is_limited = |site: SiteId| meta.limited.iter().any(|limited| limited.site == site);
-    parking.next().is_some_and(|site| !is_limited(site.id))
+    parking.peek().is_some() && parking.all(|site| site.tracers & bits != 0 && !is_limited(site.id))
 }
 
 fn starter(seen: &Seen) -> Starter {

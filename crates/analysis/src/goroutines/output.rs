@@ -81,8 +81,8 @@ impl Goroutines {
             let mut line = Vec::new();
             write!(line, "{},{},{},", row.pid, row.number, or_empty(row.starter.number()))?;
             push_csv(&mut line, row.function.as_deref().unwrap_or_default());
-            let waited = or_empty(row.waited_ns);
-            write!(line, ",{},{},{},{waited},{}", row.calls, row.first_ns, row.seen_ns, row.waits)?;
+            let [first, seen, waited] = self.times(row).map(or_empty);
+            write!(line, ",{},{first},{seen},{waited},{}", row.calls, row.waits)?;
             for n in 0..STATES.len() {
                 write!(line, ",{}", or_empty(row.states.map(|states| states.all()[n])))?;
             }
@@ -92,19 +92,26 @@ impl Goroutines {
         Ok(())
     }
 
+    /// Returns the beginning, the length and the waits of a goroutine in nanoseconds; none if the
+    /// clock does not measure time.
+    fn times(&self, row: &Row) -> [Option<u64>; 3] {
+        [Some(row.first_ns), Some(row.seen_ns), row.waited_ns].map(|ns| ns.filter(|_| self.timed))
+    }
+
     fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(b"[")?;
         for (at, row) in self.rows.iter().enumerate() {
             out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
+            let [first, seen, waited] = self.times(row);
             let object = json!({
                 "process": row.pid,
                 "goroutine": row.number,
                 "started_by": row.starter.number(),
                 "function": row.function,
                 "calls": row.calls,
-                "first_ns": row.first_ns,
-                "seen_ns": row.seen_ns,
-                "waited_ns": row.waited_ns,
+                "first_ns": first,
+                "seen_ns": seen,
+                "waited_ns": waited,
                 "waits": row.waits,
                 "ran_ns": row.states.map(|states| states.ran_ns),
                 "runnable_ns": row.states.map(|states| states.runnable_ns),

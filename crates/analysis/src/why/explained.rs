@@ -2,6 +2,7 @@
 
 use super::chain::Chain;
 use super::slow::Slow;
+use crate::sources::part::Part;
 use crate::sources::source::Source;
 
 /// Slow calls and their chains.
@@ -9,8 +10,7 @@ pub(crate) struct Explained {
     pub(crate) chains: Vec<(Slow, Chain)>,
 }
 
-/// Returns nanoseconds from the beginning of the recording to a time.
+/// Returns nanoseconds from the beginning of the trace to a time.
 pub(crate) fn since_start(source: &dyn Source, ticks: u64) -> u64 {
-    let began = source.meta().session.as_ref().map_or(0, |session| session.start_monotonic_ns);
-    source.to_ns(ticks).saturating_sub(began)
+    source.to_ns(ticks).saturating_sub(Part::beginning(source))
 }

@@ -5,13 +5,13 @@ use super::explained::since_start;
 use super::{SHOWN, Why};
 use crate::error::Error;
 use crate::future_spans::future_spans;
-use crate::futures::{Span, Wait, Waking, is_pool_thread};
+use crate::futures::{End, Role, Span, Wait, Waking, is_pool_thread};
 use crate::head;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{counted, duration};
 use calltap_names::{Word, is_named};
-use calltap_trace::ThreadId;
+use calltap_trace::{FutureValues, Meta, Site, ThreadId};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -98,12 +98,19 @@ pub fn why_futures(source: &dyn Source, why: &Why) -> Result<String, Error> {
     slow.sort_by_key(|span| (std::cmp::Reverse(span.end - span.start), span.id));
     let (all, shown) = (slow.len(), why.limit.unwrap_or(SHOWN));
     slow.truncate(shown);
+    let unknown = unknown(source.meta());
     if why.json {
         let shown: Vec<Value> = slow.iter().map(|span| futures.json(span)).collect();
-        let object = json!({ "calltap_why_futures": 1, "slow_futures": all, "futures": shown });
+        let object = json!({
+            "calltap_why_futures": 1,
+            "slow_futures": all,
+            "unknown": unknown,
+            "futures": shown,
+        });
         return Ok(format!("{object:#}\n"));
     }
     let mut text = head::limited(source);
+    unknown.iter().for_each(|line| text += &format!("# {line}\n"));
     if all > slow.len() {
         let _ = writeln!(text, "# {all} slow futures; these are the {} slowest", slow.len());
     } else if all == 0 {
@@ -115,9 +122,30 @@ pub fn why_futures(source: &dyn Source, why: &Why) -> Result<String, Error> {
     Ok(text)
 }
 
+/// Returns a line for each kind of data that the recording lacks.
+fn unknown(meta: &Meta) -> Vec<String> {
+    let mut lines = Vec::new();
+    let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
+    if lost > 0 {
+        lines.push(format!("{} lost: polls and wakings are missing", counted(lost, "event")));
+    }
+    let is_waker = |site: &Site| Role::of(site).is_some_and(|role| role.values == FutureValues::Woken);
+    if !meta.sites.iter().any(is_waker) {
+        lines.push("it was not recorded who woke tasks".to_owned());
+    }
+    lines
+}
+
 impl<'a> Futures<'a> {
     fn new(source: &'a dyn Source, linker_names: bool) -> Futures<'a> {
-        let spans = future_spans(source);
+        let mut spans = future_spans(source);
+        let ends = spans.iter().flat_map(|span| &span.all_polls).map(|(_, end, _)| *end);
+        let end = ends.max().unwrap_or(0);
+        // A future that still waits has done so until the recording ended.
+        for span in spans.iter_mut().filter(|span| span.how == End::Waiting && span.end < end) {
+            span.waits.push(Wait { from: span.end, to: end, waking: None });
+            span.end = end;
+        }
         let index = spans.iter().enumerate().map(|(n, span)| (span.id, n)).collect();
         let mut polls: HashMap<ThreadId, Vec<(u64, u64, usize)>> = HashMap::new();
         let outermost =
@@ -248,7 +276,10 @@ impl<'a> Futures<'a> {
             line(activity.runnable, &format!("runnable: it was woken, and no worker polled it yet{busy}"));
         }
         if activity.unknown > 0 {
-            line(activity.unknown, "waiting or runnable: it is not known who woke it, and when");
+            line(
+                activity.unknown,
+                "waiting or runnable: no waking is known, or none came until the recording ended",
+            );
         }
         let rest: u64 = activity.groups.iter().skip(WAKERS).map(|group| group.ticks).sum();
         if rest > 0 {
@@ -362,7 +393,7 @@ impl Activity {
 }
 
 /// Whether a word names a future: its type, or the async function whose body it is.
-fn is_called(future: &str, word: &str) -> bool {
+pub fn is_called(future: &str, word: &str) -> bool {
     let word = Word::new(word);
     let of = future.rsplit_once("::").filter(|(_, last)| last.starts_with('{')).map(|(function, _)| function);
     [Some(future), of].into_iter().flatten().any(|name| is_named(&word, [name].into_iter(), None))

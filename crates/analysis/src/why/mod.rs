@@ -17,7 +17,7 @@ mod summary;
 mod system_calls;
 mod text;
 
-pub use futures::why_futures;
+pub use futures::{is_called, why_futures};
 pub use lit::{Asked, why_call};
 pub use locks::locks;
 pub use slow::Rule;

@@ -5,15 +5,15 @@
 //! one goroutine to another. The recorder tells which goroutine a thread ran, if the goroutine
 //! recorded an event meanwhile ([`calltap_trace::Stay`]).
 //!
-//! A goroutine that was on no thread, and was not parked, was ready to run. This is known only if
-//! each goroutine is known that a thread ran meanwhile.
+//! A goroutine that was on no thread, and was not parked, was ready to run. It is known
+//! only if every run of every thread in that time belongs to a known goroutine.
 
 use super::parks::PARK;
 use crate::error::Error;
 use crate::sources::drive::run_threads;
 use crate::sources::source::{Source, threads_with_events};
 use crate::tree::{Call, Ending, Enter, Visitor};
-use calltap_names::{Word, is_named};
+use calltap_names::{FunctionNames, GlobSet};
 use calltap_trace::{Meta, SiteId, Stay, ThreadId, TracerKind};
 use std::collections::HashMap;
 
@@ -111,6 +111,10 @@ impl Visitor for Walk {
         }
     }
 
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        self.enter(thread, enter);
+    }
+
     fn close(&mut self, thread: ThreadId, call: &Call) {
         if call.ending == Ending::SwitchedOff && self.change(call.site).is_some() {
             self.push(thread, call.end, Change::Unknown);
@@ -178,9 +182,9 @@ impl Runs {
         Ok(Runs { runs, unknown })
     }
 
-    /// Whether the functions were recorded that show when threads ran goroutines.
+    /// Whether it was recorded when threads ran goroutines.
     pub(crate) fn are_known(&self) -> bool {
-        !self.runs.is_empty()
+        self.runs.values().any(|runs| !runs.is_empty())
     }
 
     /// Returns the runs of a goroutine, ascending.
@@ -208,10 +212,11 @@ fn process_of(meta: &Meta, thread: ThreadId) -> u32 {
 /// program without coroutines does not have [`CORO_SWITCH`], so the tracer's filter is looked at.
 fn recorded(meta: &Meta) -> Option<Vec<Option<Change>>> {
     let tracers = meta.session.iter().flat_map(|session| &session.tracers);
-    let records = |glob: &String| is_named(&Word::new(glob), [CORO_SWITCH].into_iter(), None);
+    let switch = FunctionNames::new([CORO_SWITCH], None);
     let mut of_calls = tracers.filter(|tracer| {
-        let selects = tracer.filter.is_empty() || tracer.filter.iter().any(records);
-        tracer.kind == TracerKind::FunctionGraph && selects && !tracer.notrace.iter().any(records)
+        let (filter, notrace) = (GlobSet::new(&tracer.filter), GlobSet::new(&tracer.notrace));
+        let selects = filter.is_empty() || filter.has(&switch);
+        tracer.kind == TracerKind::FunctionGraph && selects && !notrace.has(&switch)
     });
     let bit = 1 << of_calls.next()?.id;
     let is_limited = |site: SiteId| meta.limited.iter().any(|limited| limited.site == site);

@@ -4,7 +4,7 @@
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::futures::Role;
-use calltap_analysis::{Names, Word, demangle, nearest_names, report};
+use calltap_analysis::{Names, Word, demangle, nearest_names, report, why};
 use calltap_trace::Meta;
 use std::str::FromStr;
 
@@ -26,6 +26,18 @@ pub fn must_have_futures(meta: &Meta) -> Result<()> {
         bail!("the trace was recorded without --async: it does not have the polled futures");
     }
     Ok(())
+}
+
+/// Returns an error, with the nearest names, if a pattern matches no future of the trace.
+pub fn must_be_future(meta: &Meta, pattern: &str) -> Result<()> {
+    let futures: Vec<String> =
+        meta.sites.iter().filter_map(|site| Role::of(site)).map(|role| role.name).collect();
+    if futures.iter().any(|future| why::is_called(future, pattern)) {
+        return Ok(());
+    }
+    let near = nearest_names(Word::new(pattern).pattern(), futures.iter().map(String::as_str), 3);
+    let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    bail!("no future of the trace matches '{pattern}'{hint}")
 }
 
 /// Parses a list of columns.

@@ -38,11 +38,6 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns device and inode.
-    pub fn inode(&self) -> &(String, u64) {
-        &self.file
-    }
-
     /// Returns the version of a file with device and inode as in `/proc/PID/maps`.
     pub fn of(file: &(String, u64), meta: &fs::Metadata) -> Identity {
         Identity { file: file.clone(), size: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }

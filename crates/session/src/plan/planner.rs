@@ -85,6 +85,8 @@ pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
+    /// Inode of its program, and the symbolic link through which that was started.
+    link: Option<(u64, String)>,
     /// Whether the dynamic linker reports changes of its list of objects.
     watched: bool,
     /// Jump target of the dynamic linker's empty function: the agent, or a veneer near it. None if
@@ -160,8 +162,6 @@ pub struct Planner<'a> {
     pub(crate) interrupted: Arc<AtomicBool>,
     /// Warnings for the user at the end.
     pub(crate) warnings: Vec<String>,
-    /// Symbolic links through which programs were started, by device and inode of the file.
-    links: HashMap<(String, u64), String>,
     /// The candidates of the selection, for messages.
     pub candidates: Candidates,
     /// Counts of switched sites.
@@ -212,7 +212,6 @@ impl<'a> Planner<'a> {
             pending: false,
             interrupted: Arc::default(),
             warnings: Vec::new(),
-            links: HashMap::new(),
             candidates: Candidates::default(),
             tally: Tally::default(),
         }
@@ -230,6 +229,7 @@ impl<'a> Planner<'a> {
             let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
             Process {
                 modules,
+                link: parent.link.clone(),
                 watched,
                 watch_through: parent.watch_through,
                 named: parent.named.clone(),

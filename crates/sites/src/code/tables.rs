@@ -156,7 +156,7 @@ pub(crate) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, 
         if let Origin::Addresses(table) = jump.origin
             && let Some((last, _)) = tables.addresses(table).last()
         {
-            claimed.insert((table, last + 8));
+            claimed.insert((table, last.saturating_add(8)));
         }
     }
     claimed.into_iter().collect()

@@ -13,7 +13,33 @@ pub(super) fn is_entry_point(facts: &FunctionFacts<'_>) -> Option<Reason> {
 /// for OCaml code by the runtime, which then ends the program instead of raising `Stack_overflow`.
 /// From OCaml 5 on, small functions run without a check on stacks that have no guard page.
 pub(super) fn is_of_ocaml(facts: &FunctionFacts<'_>) -> Option<Reason> {
-    is_ocaml_name(&facts.function.name).then_some(Reason::Ocaml)
+    let name = &facts.function.name;
+    (is_ocaml_name(name) || is_ocaml_helper(name)).then_some(Reason::Ocaml)
+}
+
+/// Assembly of OCaml's runtime that runs on the stack of OCaml code.
+const OCAML_ASSEMBLY: [&str; 12] = [
+    "caml_program",
+    "caml_call_gc",
+    "caml_alloc1",
+    "caml_alloc2",
+    "caml_alloc3",
+    "caml_allocN",
+    "caml_c_call",
+    "caml_perform",
+    "caml_reperform",
+    "caml_resume",
+    "caml_raise_exn",
+    "caml_ml_array_bound_error",
+];
+
+/// Whether the OCaml compiler adds a function of this name to each program, or its runtime runs it
+/// as OCaml code.
+fn is_ocaml_helper(name: &str) -> bool {
+    let numbered = ["apply", "curry", "tuplify", "send"];
+    let rest = name.strip_prefix("caml_").unwrap_or_default();
+    let mut numbers = numbered.iter().filter_map(|helper| rest.strip_prefix(helper));
+    OCAML_ASSEMBLY.contains(&name) || numbers.any(|number| number.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Whether the OCaml compiler makes such names: `caml`, a module, and a function of it, behind `__`
@@ -38,7 +64,7 @@ pub(super) fn may_be_part(facts: &FunctionFacts<'_>) -> Option<Reason> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_ocaml_name;
+    use super::{is_ocaml_helper, is_ocaml_name};
 
     #[test]
     fn names_of_ocaml_code_are_recognised() {
@@ -47,6 +73,12 @@ mod tests {
         }
         for name in ["caml_alloc", "caml_start_program", "caml", "camlize", "camlFoo", "Foo__bar"] {
             assert!(!is_ocaml_name(name), "{name}");
+        }
+        for name in ["caml_apply2", "caml_curry3_1_app", "caml_tuplify2", "caml_call_gc", "caml_program"] {
+            assert!(is_ocaml_helper(name), "{name}");
+        }
+        for name in ["caml_alloc", "caml_apply", "caml_send_all", "apply2", "caml_main"] {
+            assert!(!is_ocaml_helper(name), "{name}");
         }
     }
 }

@@ -7,7 +7,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 use crate::address::Svma;
 use crate::binary::Hook;
-use crate::code::decode::decoder;
+use crate::code::decode::instructions;
 use crate::code::nops::{hex, skip_endbr};
 use crate::code::prologue::Prologue;
 use crate::elf::dynamic::Dynamic;
@@ -155,7 +155,5 @@ fn site(image: &Image<'_>, hook: Hook, at: u64, entry: u64, end: u64, prologue: 
 
 /// Decodes `length` bytes from `address`, up to the first invalid instruction.
 fn decode<'d>(image: &Image<'d>, address: u64, length: u64) -> impl Iterator<Item = Instruction> + use<'d> {
-    let mut decoder = decoder(image.tail(address, length), address);
-    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
-        .take_while(|instruction| !instruction.is_invalid())
+    instructions(image.tail(address, length), address)
 }

@@ -148,7 +148,7 @@ pub const TRACES: &[Command] = &[
                     "none",
                 ),
                 choice(
-                    value("format", None, "FORMAT", "Form: of JSON an object for each event, one per line."),
+                    value("format", None, "FORMAT", "Form: JSON has an object for each event, one per line."),
                     &["text", "json"],
                     "text",
                 ),

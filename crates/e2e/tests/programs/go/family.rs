@@ -102,13 +102,11 @@ fn starters_of_goroutines_of_a_running_program_are_known() {
     for go in Go::newer() {
         let program = go.compile("family.go", &[]);
         let mut resident = Resident::start(&program, &["stay"]);
-        let mut calltap = resident.attach_beside(&["-F", "main.family*"]);
+        let calltap = resident.attach_beside(&["-F", "main.family*"]);
         resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-        succeeds(&mut calltap);
+        assert!(interrupt(calltap).success());
         let rows = goroutines(&resident.trace().display().to_string(), &[]);
         let (status, output, _) = resident.end();
         assert!(status.success());

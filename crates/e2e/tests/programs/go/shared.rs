@@ -31,13 +31,11 @@ fn calls_of_a_library_in_go_are_counted_exactly_and_its_host_goes_on() {
         let mut resident = Resident::spawn(command, host.directory().to_owned());
         resident.wait_for("ready");
         for tracer in ["function", "function_graph"] {
-            let mut calltap = resident.attach_beside(&["--tracer", tracer, "-F", "main.crunch*"]);
+            let calltap = resident.attach_beside(&["--tracer", tracer, "-F", "main.crunch*"]);
             resident.await_recorder();
             resident.tell();
             resident.wait_for("done");
-            // SAFETY: a signal to a child of this process.
-            unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
-            succeeds(&mut calltap);
+            assert!(interrupt(calltap).success());
             let rows = resident.view("report");
             let counts = ["main.crunchWork", "main.crunchLeaf"].map(|function| calls(&rows, function));
             assert_eq!(counts, [WORKS, LEAVES], "{} {tracer}", library.name);

@@ -141,7 +141,6 @@ impl<'a> Planner<'a> {
         mem::forget(Arc::clone(&binary));
         self.passed_over |= !is_whole;
         let (name, link) = (program.file_name(), program.link.clone());
-        self.links.extend(link.clone().map(|link| (program.file.inode().clone(), link)));
         self.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(&binary) });
         self.candidates.files.push(("/".into(), program.path.clone()));
         self.binaries.insert(program.file.clone(), Some(binary));
@@ -243,12 +242,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Notes the symbolic link through which a process's program was started.
-    fn note_link(&mut self, pid: u32, program: Option<u64>, mapped: &[Mapped]) {
-        let Some(file) = mapped.iter().find(|mapped| program == Some(mapped.file.1)) else { return };
-        self.links.extend(link_to_program(pid).map(|link| (file.file.clone(), link)));
-    }
-
     fn see_modules_once(
         &mut self,
         index: u32,
@@ -260,15 +253,21 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let mut now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
-        if !self.processes.contains_key(&index) {
-            self.note_link(pid, program, &now);
+        let mut process = self.processes.remove(&index).unwrap_or_default();
+        // A process may change its name later, by which the link is found; a forked child inherits
+        // the link.
+        if let Some(program) =
+            program.filter(|program| process.link.as_ref().is_none_or(|(of, _)| of != program))
+        {
+            process.link = link_to_program(pid).map(|link| (program, link));
         }
-        // A forked child changes its name, by which its link would be found.
-        now.iter_mut().for_each(|mapped| mapped.link = self.links.get(&mapped.file).cloned());
+        for mapped in &mut now {
+            let link = process.link.as_ref().filter(|(program, _)| mapped.file.1 == *program);
+            mapped.link = link.map(|(_, link)| link.clone());
+        }
         if index == 0 {
             self.files.clone_from(&now);
         }
-        let mut process = self.processes.remove(&index).unwrap_or_default();
         let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
         let mut without_stub = None;
         for mut old in process.modules.drain(..) {
