@@ -48,10 +48,10 @@ fn each_goroutine_is_below_its_starter() {
         started(CALLS, &[("d", 9, 6, "leaf"), ("a", 1, 0, "main"), ("c", 7, 1, "work"), ("b", 6, 1, "work")]);
     source.meta.session = None;
     let expected = "CALLS FIRST SEEN WAITED GOROUTINE STARTED BY FUNCTION
-1 1.000 ms 89.000 ms ? 1 runtime main
-2 20.000 ms 20.000 ms ? 6 1 work
-1 25.000 ms 1.000 ms ? 9 6 leaf
-1 22.000 ms 1.000 ms ? 7 1 work
+1 0 ns 89.000 ms ? 1 runtime main
+2 19.000 ms 20.000 ms ? 6 1 work
+1 24.000 ms 1.000 ms ? 9 6 leaf
+1 21.000 ms 1.000 ms ? 7 1 work
 ";
     assert_eq!(text(&source), expected);
     let rows = json(&source, 2);

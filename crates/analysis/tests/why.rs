@@ -51,7 +51,7 @@ fn ask(source: &MemorySource, json: bool, summary: bool) -> String {
 
 #[test]
 fn a_chain_leads_from_the_slow_call_to_another_process() {
-    let expected = "21.000 ms  handle  main-100  at 0.010000 s
+    let expected = "21.000 ms  handle  main-100  at 0.005000 s
      4.000 ms  ran: handle 2.000 ms, want_lock 2.000 ms
     16.000 ms  blocked in futex(m, FUTEX_WAIT) <- want_lock
                woken by worker-101 in evict
@@ -193,7 +193,7 @@ fn parked() -> MemorySource {
 #[test]
 fn a_goroutine_waits_for_what_the_caller_of_gopark_waits_for() {
     let text = ask(&parked(), false, false);
-    let expected = "30.000 ms  handle  goroutine-100  at 0.010000 s
+    let expected = "30.000 ms  handle  goroutine-100  at 0.000000 s
      7.000 ms  blocked in chan receive <- runtime.chanrecv
      5.000 ms  blocked in sync.Mutex.Lock <- runtime.semacquire1 <- sync.runtime_SemacquireMutex
      2.000 ms  blocked in a wait of the Go runtime for an unknown reason <- runtime.mallocgc

@@ -30,8 +30,7 @@ pub fn must_have_futures(meta: &Meta) -> Result<()> {
 
 /// Returns an error, with the nearest names, if a pattern matches no future of the trace.
 pub fn must_be_future(meta: &Meta, pattern: &str) -> Result<()> {
-    let futures: Vec<String> =
-        meta.sites.iter().filter_map(|site| Role::of(site)).map(|role| role.name).collect();
+    let futures: Vec<String> = meta.sites.iter().filter_map(Role::of).map(|role| role.name).collect();
     if futures.iter().any(|future| why::is_called(future, pattern)) {
         return Ok(());
     }

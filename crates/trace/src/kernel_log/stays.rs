@@ -5,8 +5,8 @@ use crate::codec::Damage;
 use crate::codec::streams::{Cursor, narrow, put_varint};
 use crate::meta::ThreadId;
 
-/// A thread was found to run a goroutine: it recorded an event of the goroutine, and its event before
-/// that was of another one.
+/// A thread was found to run a goroutine: it recorded an event of the goroutine, and its event
+/// before that was of another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stay {
     /// Time of that event, in ticks of the trace's clock.
