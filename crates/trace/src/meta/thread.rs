@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// A thread of the trace, or a goroutine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Thread {
-    /// Index in [`Meta::threads`].
+    /// Index in [`Meta::threads`](super::Meta::threads).
     pub id: ThreadId,
-    /// Index of its process in [`Meta::processes`].
+    /// Index of its process in [`Meta::processes`](super::Meta::processes).
     pub process: u32,
     /// Kernel thread id. For a goroutine, its number, truncated.
     pub tid: u32,
