@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 // Runs for some time, and returns the processor time of the thread, or 0 if the thread changed.
@@ -23,12 +24,14 @@ func spin(d time.Duration) time.Duration {
 	return used() - before
 }
 
+// Processor time of the thread. That of getrusage is in steps of a tick on many kernels.
+//
 //go:noinline
 func used() time.Duration {
-	const RUSAGE_THREAD = 1
-	var usage syscall.Rusage
-	syscall.Getrusage(RUSAGE_THREAD, &usage)
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	const CLOCK_THREAD_CPUTIME_ID = 3
+	var now syscall.Timespec
+	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&now)), 0)
+	return time.Duration(now.Nano())
 }
 
 //go:noinline

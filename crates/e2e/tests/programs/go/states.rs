@@ -17,7 +17,7 @@ fn check_states(what: &str, times: [u64; 4], noted: [u64; 3], whole: u64, about:
     let [ran, runnable, blocked, unknown] = times;
     let [noted_ran, noted_ready, noted_blocked] = noted;
     assert!(unknown < whole / 20, "{what}: unknown {unknown} of {whole}; {about:#}");
-    // Processor time is measured in coarse steps, and the kernel may take the processor away.
+    // The thread also runs the scheduler, and the kernel may take the processor away.
     assert!(ran + 4_000_000 > noted_ran && ran < whole, "{what}: ran {ran} of {noted_ran}; {about:#}");
     let enough = |got: u64, noted: u64| got + noted / 10 + 1_000_000 > noted;
     assert!(enough(runnable, noted_ready), "{what}: ready {runnable} of {noted_ready}; {about:#}");
