@@ -11,17 +11,32 @@ fn noted(output: &str) -> [u64; 3] {
     words.try_into().expect("three")
 }
 
-/// Checks times in these states, of which some are unknown, with those that the program noted.
+/// Number of recordings. On a busy machine the kernel takes the processor away, and the runtime then
+/// moves the goroutine: what the program measures of its thread is no longer of the goroutine alone.
+const TRIES: usize = 10;
+
+/// Checks that times in these states, of which some are unknown, are those that the program noted,
+/// in one of the recordings. `recorded`: makes a recording, and returns both, the whole time, and a
+/// description.
 #[track_caller]
-fn check_states(what: &str, times: [u64; 4], noted: [u64; 3], whole: u64, about: &Value) {
-    let [ran, runnable, blocked, unknown] = times;
-    let [noted_ran, noted_ready, noted_blocked] = noted;
-    assert!(unknown < whole / 20, "{what}: unknown {unknown} of {whole}; {about:#}");
-    // The thread also runs the scheduler, and the kernel may take the processor away.
-    assert!(ran + 4_000_000 > noted_ran && ran < whole, "{what}: ran {ran} of {noted_ran}; {about:#}");
-    let enough = |got: u64, noted: u64| got + noted / 10 + 1_000_000 > noted;
-    assert!(enough(runnable, noted_ready), "{what}: ready {runnable} of {noted_ready}; {about:#}");
-    assert!(enough(blocked, noted_blocked), "{what}: blocked {blocked} of {noted_blocked}; {about:#}");
+fn check_states(what: &str, mut recorded: impl FnMut() -> ([u64; 4], [u64; 3], u64, Value)) {
+    let mut found = Vec::new();
+    for _ in 0..TRIES {
+        let (times, noted, whole, about) = recorded();
+        let [ran, runnable, blocked, unknown] = times;
+        let [noted_ran, noted_ready, noted_blocked] = noted;
+        let enough = |got: u64, noted: u64| got + noted / 10 + 1_000_000 > noted;
+        let is_known = unknown < whole / 20 && ran < whole;
+        if is_known
+            && ran + 4_000_000 > noted_ran
+            && enough(runnable, noted_ready)
+            && enough(blocked, noted_blocked)
+        {
+            return;
+        }
+        found.push(format!("{times:?} of {whole}, noted {noted:?}: {about}"));
+    }
+    panic!("{what}: {found:#?}");
 }
 
 #[test]
@@ -31,19 +46,21 @@ fn a_goroutine_runs_is_ready_to_run_and_is_blocked_as_long_as_it_has_measured() 
         let (path, answer) = (program.path.display().to_string(), program.directory().join("why.json"));
         for flags in [&[][..], &["-F", "main.*"]] {
             let question = ["why", "main.handle>50ms", "--json", "-o", answer.to_str().expect("a path")];
-            let run = calltap_run(&[&question, flags, &["--", &path]].concat());
-            assert!(run.status.success(), "{}: {}", program.name, run.stderr);
-            let text = std::fs::read_to_string(&answer).expect("an answer");
-            let json: Value = serde_json::from_str(&text).expect("JSON");
-            let did = &json["calls"][0]["did"];
-            let blocked = did["blocked"].as_array().expect("waits").iter();
-            let slept =
-                blocked.filter(|wait| wait["in"].as_str().is_some_and(|call| call.contains("nanosleep")));
-            let slept = slept.filter_map(|wait| wait["ns"].as_u64()).sum();
-            let ns = |key: &str| did[key].as_u64().expect("a number");
-            let times = [ns("ran_ns"), ns("runnable_ns"), slept, ns("unknown_ns")];
-            let whole = json["calls"][0]["duration_ns"].as_u64().expect("a duration");
-            check_states(&program.name, times, noted(&run.stdout), whole, did);
+            check_states(&program.name, || {
+                let run = calltap_run(&[&question, flags, &["--", &path]].concat());
+                assert!(run.status.success(), "{}: {}", program.name, run.stderr);
+                let text = std::fs::read_to_string(&answer).expect("an answer");
+                let json: Value = serde_json::from_str(&text).expect("JSON");
+                let did = &json["calls"][0]["did"];
+                let blocked = did["blocked"].as_array().expect("waits").iter();
+                let slept =
+                    blocked.filter(|wait| wait["in"].as_str().is_some_and(|call| call.contains("nanosleep")));
+                let slept = slept.filter_map(|wait| wait["ns"].as_u64()).sum();
+                let ns = |key: &str| did[key].as_u64().expect("a number");
+                let times = [ns("ran_ns"), ns("runnable_ns"), slept, ns("unknown_ns")];
+                let whole = json["calls"][0]["duration_ns"].as_u64().expect("a duration");
+                (times, noted(&run.stdout), whole, did.clone())
+            });
         }
     }
 }
@@ -62,12 +79,15 @@ fn the_list_of_goroutines_has_their_states() {
             let rows: Vec<Value> = serde_json::from_str(&run.stdout).expect("a list");
             (noted(&recording.run.stdout), rows.into_iter().find(|row| row["goroutine"] == 1).expect("main"))
         };
-        let (noted, main) = trace(&flags);
-        let ns = |key: &str| main[key].as_u64().unwrap_or_else(|| panic!("{}: {key}: {main}", program.name));
-        let times = [ns("ran_ns"), ns("runnable_ns"), ns("blocked_ns"), ns("unknown_ns")];
-        check_states(&program.name, times, noted, ns("seen_ns"), &main);
-        let sum = times.iter().sum::<u64>() + ns("waited_ns");
-        assert!(sum.abs_diff(ns("seen_ns")) < 1_000, "{}: {sum}: {main}", program.name);
+        check_states(&program.name, || {
+            let (noted, main) = trace(&flags);
+            let ns =
+                |key: &str| main[key].as_u64().unwrap_or_else(|| panic!("{}: {key}: {main}", program.name));
+            let times = [ns("ran_ns"), ns("runnable_ns"), ns("blocked_ns"), ns("unknown_ns")];
+            let (sum, whole) = (times.iter().sum::<u64>() + ns("waited_ns"), ns("seen_ns"));
+            assert!(sum.abs_diff(whole) < 1_000, "{}: {sum}: {main}", program.name);
+            (times, noted, whole, main)
+        });
         // Without the scheduler nothing is known of them.
         let (_, main) = trace(&["-F", "main.*", "-F", "runtime.gopark", "-F", "runtime.execute"]);
         assert!(main["ran_ns"].is_null() && main["unknown_ns"].is_null(), "{}: {main}", program.name);
