@@ -11,8 +11,9 @@ fn noted(output: &str) -> [u64; 3] {
     words.try_into().expect("three")
 }
 
-/// Number of recordings. On a busy machine the kernel takes the processor away, and the runtime then
-/// moves the goroutine: what the program measures of its thread is no longer of the goroutine alone.
+/// Number of recordings. On a busy machine the kernel takes the processor away, and the runtime
+/// then moves the goroutine: what the program measures of its thread is no longer of the goroutine
+/// alone.
 const TRIES: usize = 10;
 
 /// Checks that times in these states, of which some are unknown, are those that the program noted,
