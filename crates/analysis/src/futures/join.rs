@@ -346,7 +346,9 @@ impl Joiner {
     /// polls them again.
     fn close(&mut self, over: Open, ended: &mut dyn FnMut(Span)) {
         let (id, end) = (over.span.id, over.span.end);
-        over.span.task.map(|task| self.wakings.remove(&(over.span.process, task)));
+        if let Some(task) = over.span.task {
+            self.wakings.remove(&(over.span.process, task));
+        }
         let mut owned: Vec<((u32, u64), u64)> = over.children.into_iter().map(|place| (place, id)).collect();
         while let Some((place, owner)) = owned.pop() {
             let children = self.open.get_mut(&place).into_iter().flatten();

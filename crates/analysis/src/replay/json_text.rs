@@ -12,7 +12,7 @@ use crate::tree::{Ending, Enter, Totals};
 use crate::values;
 use crate::{incidents, limited};
 use calltap_trace::{RunState, SiteId, ThreadId};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Version of the objects.
 const VERSION: u32 = 1;
@@ -28,8 +28,6 @@ pub(super) struct JsonText<'a> {
     /// day.
     apart: Option<u64>,
 }
-
-type Object = Map<String, Value>;
 
 impl<'a> JsonText<'a> {
     pub(super) fn new(
@@ -76,12 +74,12 @@ impl<'a> JsonText<'a> {
             Effect::Enter(enter) | Effect::Mark(enter) => self.entered(&mut object, thread, enter, captured),
             Effect::Close(call) => self.closed(&mut object, thread, call, captured),
             Effect::Lost { entries, exits } => {
-                object.insert("entries".to_owned(), (*entries).into());
-                object.insert("exits".to_owned(), (*exits).into());
+                object["entries"] = (*entries).into();
+                object["exits"] = (*exits).into();
             }
             Effect::Orphan { site, depth } => self.function(&mut object, *site, *depth),
         }
-        push(buffer, &object.into());
+        push(buffer, &object);
     }
 
     /// Writes the object of an interval in which a thread does not run, or of an incident.
@@ -94,19 +92,19 @@ impl<'a> JsonText<'a> {
                     RunState::Tracing => "tracing",
                     state => state.name(),
                 };
-                object.insert("state".to_owned(), state.into());
-                object.insert("duration_ns".to_owned(), self.duration(to - wait.from));
+                object["state"] = state.into();
+                object["duration_ns"] = self.duration(to - wait.from);
                 object
             }
             Kind::Incident(what) => {
                 let mut object = self.event(&what.name().replace(' ', "_"), thread, wait.from);
                 let fields = incidents::fields(what).into_iter();
-                object.extend(fields.map(|(key, value)| (key.to_owned(), value.into())));
+                fields.for_each(|(key, value)| object[key] = value.into());
                 object
             }
         };
-        object.insert("depth".to_owned(), wait.depth.into());
-        push(buffer, &object.into());
+        object["depth"] = wait.depth.into();
+        push(buffer, &object);
     }
 
     /// Writes the last object: counts of the whole replay.
@@ -123,50 +121,51 @@ impl<'a> JsonText<'a> {
     }
 
     /// Makes the object of an event, with its time and its thread.
-    fn event(&self, name: &str, thread: ThreadId, ticks: u64) -> Object {
+    fn event(&self, name: &str, thread: ThreadId, ticks: u64) -> Value {
         let ns = self.source.has_time().then(|| self.source.to_ns(ticks));
         let since = ns.map(|ns| ns.saturating_sub(self.start));
         let epoch = ns.zip(self.apart).map(|(ns, apart)| ns.wrapping_add(apart));
-        let mut object = Object::new();
-        object.insert("event".to_owned(), name.into());
-        object.insert("at_ns".to_owned(), since.into());
-        object.insert("at_epoch_ns".to_owned(), epoch.into());
+        let mut object = json!({
+            "event": name,
+            "at_ns": since,
+            "at_epoch_ns": epoch,
+            "thread": self.names.task(thread),
+            "tid": self.names.tid(thread),
+        });
         if ns.is_none() {
-            object.insert("number".to_owned(), ticks.into());
+            object["number"] = ticks.into();
         }
-        object.insert("thread".to_owned(), self.names.task(thread).into());
-        object.insert("tid".to_owned(), self.names.tid(thread).into());
         object
     }
 
-    fn function(&self, object: &mut Object, site: SiteId, depth: u32) {
-        object.insert("depth".to_owned(), depth.into());
-        object.insert("function".to_owned(), self.names.function(site).into());
-        object.insert("module".to_owned(), self.names.module(site).into());
+    fn function(&self, object: &mut Value, site: SiteId, depth: u32) {
+        object["depth"] = depth.into();
+        object["function"] = self.names.function(site).into();
+        object["module"] = self.names.module(site).into();
     }
 
-    fn entered(&mut self, object: &mut Object, thread: ThreadId, enter: &Enter, captured: &[u8]) {
+    fn entered(&mut self, object: &mut Value, thread: ThreadId, enter: &Enter, captured: &[u8]) {
         self.function(object, enter.site, enter.depth);
         if enter.is_rest {
-            object.insert("resumed".to_owned(), true.into());
+            object["resumed"] = true.into();
         }
         if enter.parent != 0 {
             let caller = self.symbols.caller(thread, enter.ticks, enter.parent);
-            object.insert("caller".to_owned(), caller.into());
+            object["caller"] = caller.into();
         }
         self.values(object, "arguments", (thread, enter.ticks), enter.site, captured);
         if let Some(of) = self.source_line {
-            object.insert("line".to_owned(), of(self.source.meta(), enter.site).into());
+            object["line"] = of(self.source.meta(), enter.site).into();
         }
     }
 
-    fn closed(&self, object: &mut Object, thread: ThreadId, call: &Closed, captured: &[u8]) {
+    fn closed(&self, object: &mut Value, thread: ThreadId, call: &Closed, captured: &[u8]) {
         self.function(object, call.site, call.depth);
         let is_cut = call.ending.is_cut();
         let known = |ticks| if is_cut { Value::Null } else { self.duration(ticks) };
-        object.insert("duration_ns".to_owned(), known(call.total));
-        object.insert("self_ns".to_owned(), known(call.self_ticks));
-        object.insert("end".to_owned(), call.ending.name().into());
+        object["duration_ns"] = known(call.total);
+        object["self_ns"] = known(call.self_ticks);
+        object["end"] = call.ending.name().into();
         if call.ending == Ending::Returned {
             self.values(object, "results", (thread, call.end), call.site, captured);
         }
@@ -174,7 +173,7 @@ impl<'a> JsonText<'a> {
 
     fn values(
         &self,
-        object: &mut Object,
+        object: &mut Value,
         key: &str,
         (thread, ticks): (ThreadId, u64),
         site: SiteId,
@@ -183,7 +182,7 @@ impl<'a> JsonText<'a> {
         let mut code = |address| self.symbols.code(thread, ticks, address);
         let shown = values::show(self.source, site, key == "results", captured, &mut code);
         if !shown.is_empty() {
-            object.insert(key.to_owned(), values::object(&shown));
+            object[key] = values::object(&shown);
         }
     }
 

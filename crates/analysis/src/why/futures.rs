@@ -2,7 +2,7 @@
 //! polled them then, and what the waking futures had waited for.
 
 use super::explained::since_start;
-use super::{SHOWN, Why};
+use super::{SHOWN, Why, text};
 use crate::error::Error;
 use crate::future_spans::future_spans;
 use crate::futures::{End, Role, Span, Wait, Waking, is_pool_thread};
@@ -124,11 +124,7 @@ pub fn why_futures(source: &dyn Source, why: &Why) -> Result<String, Error> {
 
 /// Returns a line for each kind of data that the recording lacks.
 fn unknown(meta: &Meta) -> Vec<String> {
-    let mut lines = Vec::new();
-    let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
-    if lost > 0 {
-        lines.push(format!("{} lost: polls and wakings are missing", counted(lost, "event")));
-    }
+    let mut lines = Vec::from_iter(text::lost(meta, "polls and wakings"));
     let is_waker = |site: &Site| Role::of(site).is_some_and(|role| role.values == FutureValues::Woken);
     if !meta.sites.iter().any(is_waker) {
         lines.push("it was not recorded who woke tasks".to_owned());

@@ -16,13 +16,15 @@ const WAITS: usize = 6;
 /// Smallest share of a wait, in thousandths, from which a time is shown.
 const SMALL: u64 = 10;
 
+/// Returns a line about lost events, if there are any. `missing`: what they would have shown.
+pub(crate) fn lost(meta: &Meta, missing: &str) -> Option<String> {
+    let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
+    (lost > 0).then(|| format!("{} lost: {missing} are missing", counted(lost, "event")))
+}
+
 /// Returns a line for each kind of data that the recording lacks.
 pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
-    if lost > 0 {
-        lines.push(format!("{} lost: calls are missing", counted(lost, "event")));
-    }
+    let mut lines = Vec::from_iter(lost(meta, "calls"));
     if !has_switches {
         lines.push("it was not recorded when threads ran and when they waited".to_owned());
     }
