@@ -8,11 +8,24 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
+/// First line of what the test harness repeats of the tests of a binary that failed.
+const FAILURES: &str = "failures:";
+/// First line behind that.
+const RESULT: &str = "test result:";
+/// Beginning of the output of a test that failed.
+const OUTPUT: &str = "---- ";
+/// Number of lines of a failed test's output that are printed once more at the end.
+const MOST_LINES: usize = 12;
+/// Length in characters to which these lines are cut.
+const LONGEST_LINE: usize = 800;
+
 /// Messages of the tests.
 #[derive(Default)]
 struct Messages {
     skipped: Vec<String>,
     took: Vec<String>,
+    /// Lines about the tests that failed.
+    failures: Vec<String>,
 }
 
 /// Builds calltap, runs the tests, counts the skipped ones, and prints how long each test binary
@@ -38,7 +51,7 @@ pub fn run(long: bool) -> Result<()> {
             failed.push(shell::line(&command));
         }
     }
-    let Messages { mut skipped, took } = messages.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Messages { mut skipped, took, failures } = messages.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\ntest binaries that took longest:");
     longest(took).iter().for_each(|line| println!("  {line}"));
     let count = skipped.len();
@@ -49,6 +62,9 @@ pub fn run(long: bool) -> Result<()> {
         println!("  {line}");
     }
     if !failed.is_empty() {
+        // The output of the binaries that ran later hides them, and a log of CI may be shortened.
+        println!("\nfailed tests:");
+        failures.iter().for_each(|line| println!("  {line}"));
         bail!("failed: {}", failed.join("; "));
     }
     if count > 0 && env::var_os("CALLTAP_NO_SKIP").is_some_and(|value| value == "1") {
@@ -79,8 +95,9 @@ fn longest(took: Vec<String>) -> Vec<String> {
     long
 }
 
-/// Passes lines on, and collects those about skipped tests and about times.
+/// Passes lines on, and collects those about skipped tests, times and failures.
 fn pass(from: impl Read, to: &mut impl Write, messages: &Mutex<Messages>) {
+    let mut failures = Failures::default();
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let _ = to.write_all(&line).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush());
         let text = String::from_utf8_lossy(&line);
@@ -91,5 +108,49 @@ fn pass(from: impl Read, to: &mut impl Write, messages: &Mutex<Messages>) {
         } else if let Some(took) = text.strip_prefix(watched::TOOK) {
             messages.took.push(took.to_owned());
         }
+        messages.failures.extend(failures.line(&text));
+    }
+}
+
+/// Finds the output of failed tests in the output of the test harness.
+#[derive(Default)]
+struct Failures {
+    is_inside: bool,
+    /// Number of lines of the present test that are still wanted.
+    wanted: usize,
+}
+
+impl Failures {
+    /// Returns the part of a line that is to be printed once more.
+    fn line(&mut self, line: &str) -> Option<String> {
+        if line == FAILURES || line.starts_with(RESULT) {
+            (self.is_inside, self.wanted) = (line == FAILURES, 0);
+        } else if self.is_inside && line.starts_with(OUTPUT) {
+            self.wanted = MOST_LINES;
+        }
+        let is_wanted = self.wanted > 0 && !line.trim().is_empty();
+        self.wanted -= usize::from(is_wanted);
+        is_wanted.then(|| line.chars().take(LONGEST_LINE).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_of_failed_tests_is_kept_up_to_its_limit() {
+        let long = "x".repeat(2 * LONGEST_LINE);
+        let many = (0..2 * MOST_LINES).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
+        let text = format!(
+            "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\n{long}\n\n---- b stdout ----\n{many}\n\n\
+             failures:\n    a\n    b\n\ntest result: FAILED. 0 passed\n\n---- c stdout ----\nc"
+        );
+        let mut failures = Failures::default();
+        let kept: Vec<String> = text.lines().filter_map(|line| failures.line(line)).collect();
+        assert_eq!(kept[..2], ["---- a stdout ----".to_owned(), "x".repeat(LONGEST_LINE)]);
+        assert_eq!(kept[2], "---- b stdout ----");
+        assert_eq!(kept.len(), 2 + MOST_LINES);
+        assert_eq!(kept.last().map(String::as_str), Some((MOST_LINES - 2).to_string().as_str()));
     }
 }

@@ -18,10 +18,9 @@ use object::read::ReadCache;
 use object::{Object, ObjectSymbol};
 use rule::{Registers, Rule};
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, OnceLock};
-use std::time::UNIX_EPOCH;
 
 /// Depth up to which stacks are followed.
 const DEEPEST: usize = 1024;
@@ -60,8 +59,9 @@ struct Process {
 struct Text {
     pid: u32,
     region: Region,
-    /// Time at which the mapping was seen, in seconds of the system's clock.
-    seen: u64,
+    /// Time of the file's last change when the mapping was seen; `None` if the path led to another
+    /// file.
+    changed: Option<(i64, i64)>,
     opened: OnceLock<Option<Opened>>,
 }
 
@@ -80,7 +80,6 @@ impl Unwinding {
     pub fn map(&mut self, mapped: &Mapped) {
         let process = self.processes.entry(mapped.process).or_default();
         process.rules.clear();
-        let seen = UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs());
         let meets =
             |text: &Text, region: &Region| text.region.start < region.end && region.start < text.region.end;
         for region in mapped.regions.iter().filter(|region| region.executable && region.file.1 != 0) {
@@ -89,7 +88,8 @@ impl Unwinding {
             }
             process.texts.retain(|text| !meets(text, region));
             let (pid, region) = (mapped.pid, region.clone());
-            process.texts.push(Arc::new(Text { pid, region, seen, opened: OnceLock::new() }));
+            let changed = fs::symlink_metadata(&region.path).ok().and_then(|meta| change_of(&meta, &region));
+            process.texts.push(Arc::new(Text { pid, region, changed, opened: OnceLock::new() }));
         }
         process.texts.sort_by_key(|text| text.region.start);
     }
@@ -173,8 +173,8 @@ impl Text {
         // The process may have ended: its file may still have its name, if that is the same file,
         // unchanged.
         let is_same_file = |file: &File| {
-            let unchanged = |meta: &Metadata| meta.ctime() <= self.seen as i64;
-            file.metadata().is_ok_and(|meta| meta.ino() == self.region.file.1 && unchanged(&meta))
+            let changed = file.metadata().ok().and_then(|meta| change_of(&meta, &self.region));
+            changed.is_some() && changed == self.changed
         };
         let by_name = || open_itself(&self.region.path).ok().filter(is_same_file);
         let file = self.region.open(self.pid).ok().or_else(by_name)?;
@@ -184,6 +184,11 @@ impl Text {
         let bias = self.region.start.wrapping_sub(start);
         Some(Opened { file, bias, module, functions: OnceLock::new() })
     }
+}
+
+/// Returns the time of the last change of a file, if it is the file of a mapping.
+fn change_of(file: &Metadata, region: &Region) -> Option<(i64, i64)> {
+    (file.ino() == region.file.1).then(|| (file.ctime(), file.ctime_nsec()))
 }
 
 impl Opened {

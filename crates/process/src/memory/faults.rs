@@ -30,14 +30,15 @@ pub fn serves_faults(pid: u32) -> bool {
     files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link == Path::new(USERFAULTFD)))
 }
 
-/// Returns the state of the page at an address.
+/// Returns the state of the page at an address. If the kernel does not say, the page is taken to be
+/// present: a caller that skips missing pages may then give up, and skips none that holds data.
 pub fn page(pid: u32, at: u64) -> Page {
     let mut entry = [0; 8];
     let read = File::open(proc::place(pid).join("pagemap"))
         .and_then(|pagemap| pagemap.read_exact_at(&mut entry, at / PAGE * size_of::<u64>() as u64));
     // Bits 62 and 63: the page is swapped out, or in memory.
     match u64::from_le_bytes(entry) >> 62 {
-        _ if read.is_err() => Page::Missing,
+        _ if read.is_err() => Page::Present,
         0 => Page::Missing,
         1 => Page::Swapped,
         _ => Page::Present,
