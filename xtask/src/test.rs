@@ -51,7 +51,8 @@ pub fn run(long: bool) -> Result<()> {
             failed.push(shell::line(&command));
         }
     }
-    let Messages { mut skipped, took, failures } = messages.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Messages { mut skipped, took, failures } =
+        messages.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\ntest binaries that took longest:");
     longest(took).iter().for_each(|line| println!("  {line}"));
     let count = skipped.len();
