@@ -17,6 +17,16 @@ step report calltap report --format json -i whole.data
 step chrome calltap export --to chrome -i whole.data
 step replay calltap replay -i whole.data
 step graph calltap graph -i whole.data
+step follow calltap record --follow -F 'files:*' --kernel vfs_write -o follow.data -- /opt/setpriv --nnp files /tmp/file
+step followed calltap export --to chrome -i follow.data
+step events calltap record --events sched,syscalls,faults --kernel vfs_write -o events.data -- files /tmp/file
+step recorded calltap replay -i events.data
+sh -c 'files /tmp/one on & files /tmp/two on & wait' &
+shell=$!
+sleep 1
+step children calltap record -p $shell --children --duration 500ms -F 'files:*' --kernel vfs_write -o children.data
+step of_children sh -c 'for file in children.data.*; do calltap report --format json -i $file; done'
+killall files
 step missing calltap record --kernel 'vfs_write,no_such*' -o missing.data -- files /tmp/file
 step clock calltap record --kernel 'vfs_*' --clock coarse -o clock.data -- files /tmp/file
 step user /opt/setpriv --reuid 1000 --clear-groups calltap record --kernel 'vfs_*' -o user.data -- files /tmp/other
@@ -120,6 +130,7 @@ fn check(kernel: &Path) {
     // If the calls that the forked child continues are known, its calls belong to the same `save`.
     let [writes, reads] = [ends("    vfs_write [kernel]"), ends("    vfs_read [kernel]")];
     assert!([1, 2].contains(&writes) && reads == 1, "{what}: {graph}");
+    several_processes(&steps, by_graph);
     refuses(&steps);
     tells_of_losses(&steps);
     leaves_nothing(&steps, said.contains("function_graph"));
@@ -127,6 +138,25 @@ fn check(kernel: &Path) {
     let [writes, saves] = [calls(&attached, "vfs_write"), calls(&attached, "save")];
     // calltap may attach and detach within a call.
     assert!(saves > 1 && writes.abs_diff(10 * saves) <= 40, "{what}: {writes} in {saves} calls");
+}
+
+/// Functions of the kernel with `--follow`, with `--events` and with `--children`, whose shell has no
+/// such function.
+fn several_processes(steps: &Steps, by_graph: bool) {
+    let recorded = steps.output("recorded");
+    if by_graph {
+        let followed = serde_json::from_str(steps.output("followed")).expect("JSON");
+        assert_eq!(calls_within(&followed, "vfs_write", "save"), WRITES);
+        assert_eq!(recorded.matches("vfs_write [kernel]()").count() as u64, WRITES, "{recorded}");
+    }
+    assert!(recorded.contains("/* page fault at 0x"), "{recorded}");
+    let reports = serde_json::Deserializer::from_str(steps.output("of_children")).into_iter();
+    let reports: Vec<Vec<Value>> = reports.map(|report| report.expect("rows")).collect();
+    assert_eq!(reports.len(), 2, "{}", steps.of("children").stderr);
+    for rows in reports {
+        let [writes, saves] = [calls(&rows, "vfs_write"), calls(&rows, "save")];
+        assert!(saves > 1 && writes.abs_diff(10 * saves) <= 40, "{writes} in {saves} calls");
+    }
 }
 
 fn refuses(steps: &Steps) {
