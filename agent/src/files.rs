@@ -4,13 +4,14 @@
 use crate::sys;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// Opens a file in the directory of the agent; `name` ends in a NUL byte.
-pub fn open_beside(own: &[u8], name: &[u8]) -> Option<sys::Fd> {
+/// Opens a file in the directory of the agent, for reading or for both; `name` ends in a NUL byte.
+/// The code file is opened for reading: its mapping then cannot be made writable.
+pub fn open_beside(own: &[u8], name: &[u8], access: usize) -> Option<sys::Fd> {
     let directory = own.iter().rposition(|&byte| byte == b'/')? + 1;
     let mut path = [0u8; 512];
     path.get_mut(..directory)?.copy_from_slice(own.get(..directory)?);
     path.get_mut(directory..directory + name.len())?.copy_from_slice(name);
-    sys::open(path.get(..directory + name.len())?, sys::O_RDWR).ok()
+    sys::open(path.get(..directory + name.len())?, access).ok()
 }
 
 /// Address and length of each mapping of the session's files, for unmapping.

@@ -128,7 +128,7 @@ pub fn map_planned(session: Session) {
     for (place, byte) in path.iter_mut().zip(&session.control().agent_path) {
         *place = byte.load(Relaxed);
     }
-    let code = open_beside(&path, b"code\0");
+    let code = open_beside(&path, b"code\0", sys::O_RDONLY);
     let may_duplicate = header(session).may_duplicate.load(Relaxed) != 0;
     for map in maps {
         let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);

@@ -32,10 +32,9 @@ const TURN_NAPS: (u32, u64) = (1000, 5_000_000);
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// The pieces that are mapped, for the calltap that ends the session: their number, then the
-/// pieces. Pieces beyond the list stay mapped.
+/// pieces.
 #[unsafe(no_mangle)]
-static calltap_shadows: [AtomicU32; 1 + LISTED] = [const { AtomicU32::new(0) }; 1 + LISTED];
-const LISTED: usize = 8191;
+static calltap_shadows: [AtomicU32; 1 + stub::SHADOWS] = [const { AtomicU32::new(0) }; 1 + stub::SHADOWS];
 
 unsafe extern "C" {
     static calltap_shadow: u8;
@@ -55,7 +54,7 @@ pub fn prepare() -> Result<(), sys::Errno> {
 fn entry(slot: u64) -> Option<&'static AtomicU8> {
     let index = usize::try_from(slot >> stub::SHADOW_GRANULE).ok()?;
     let table = TABLE.load(Acquire);
-    // SAFETY: the table has GRANULES bytes, mapped for ever, and any byte is valid.
+    // SAFETY: the table has GRANULES bytes, mapped until no hook runs any more, and any byte is valid.
     (table != 0 && index < GRANULES).then(|| unsafe { &*((table + index) as *const AtomicU8) })
 }
 
@@ -132,8 +131,13 @@ fn mapper(slot: u64) -> Option<&'static AtomicU32> {
     mappers.get((slot >> stub::SHADOW_GRANULE) as usize % mappers.len())
 }
 
-/// Maps the piece for a stack slot, and publishes it.
+/// Maps the piece for a stack slot, and publishes it. A piece that the list has no room for is not
+/// mapped: calls there could not be closed when calltap detaches.
 fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
+    let [count, places @ ..] = &calltap_shadows;
+    if count.load(Relaxed) as usize >= places.len() {
+        return Err(sys::ENOMEM);
+    }
     let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::SHADOW_BIT);
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: nothing that exists is touched. Kernels before 4.17 take the address as a
@@ -142,7 +146,11 @@ fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
     if mapped? != at {
         return Err(sys::EEXIST);
     }
-    list(slot);
+    if !list(slot) {
+        // SAFETY: just mapped; no hook uses it, as its entry is not `MAPPED`.
+        unsafe { sys::unmap(at, GRANULE) };
+        return Err(sys::ENOMEM);
+    }
     entry.store(MAPPED, Release);
     Ok(())
 }
@@ -156,13 +164,13 @@ fn fail(entry: &AtomicU8) {
     }
 }
 
-/// Adds a piece to the list of mapped pieces.
-fn list(slot: u64) {
+/// Adds a piece to the list of mapped pieces. Returns false if the list is full.
+fn list(slot: u64) -> bool {
     let [count, places @ ..] = &calltap_shadows;
-    let index = count.fetch_add(1, Relaxed) as usize;
-    if let Some(place) = places.get(index) {
-        place.store((slot >> stub::SHADOW_GRANULE) as u32, Release);
-    }
+    let next = |count: u32| (count as usize) < places.len();
+    let added = count.fetch_update(Relaxed, Relaxed, |count| next(count).then_some(count + 1));
+    let place = added.ok().and_then(|index| places.get(index as usize));
+    place.inspect(|place| place.store((slot >> stub::SHADOW_GRANULE) as u32, Release)).is_some()
 }
 
 /// Unmaps all pieces and the table, as no traced call runs any more.

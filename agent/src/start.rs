@@ -56,7 +56,7 @@ pub fn join(own: &[u8]) -> Option<()> {
 /// Tells the recorder that this process has no room for the agent's mappings. They are unmapped
 /// again, so there is room for a page.
 fn tell_unmapped(own: &[u8]) -> Option<()> {
-    let control = open_beside(own, b"control\0")?;
+    let control = open_beside(own, b"control\0", sys::O_RDWR)?;
     let rw = sys::PROT_READ | sys::PROT_WRITE;
     // SAFETY: a new mapping of the first page, at an address of the kernel's choice.
     let first = unsafe { sys::map(0, PAGE, rw, sys::MAP_SHARED, Some((&control, 0))) }.ok()?;
@@ -102,7 +102,8 @@ fn reserve(control: &Control) -> Option<(usize, usize)> {
 
 /// Maps the session's files and registers the process.
 fn map_session(own: &[u8]) -> Option<()> {
-    let (control, code) = (open_beside(own, b"control\0")?, open_beside(own, b"code\0")?);
+    let control = open_beside(own, b"control\0", sys::O_RDWR)?;
+    let code = open_beside(own, b"code\0", sys::O_RDONLY)?;
     let rw = sys::PROT_READ | sys::PROT_WRITE;
 
     // SAFETY: a new mapping of the first page, at an address of the kernel's choice.

@@ -55,6 +55,7 @@ pub const MADV_WIPEONFORK: usize = 18;
 
 pub const ENOENT: Errno = Errno(2);
 pub const EEXIST: Errno = Errno(17);
+pub const ENOMEM: Errno = Errno(12);
 
 /// # Safety
 /// The kernel does what the number and the arguments say; the caller is responsible for that.

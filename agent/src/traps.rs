@@ -177,10 +177,12 @@ pub fn handle_traps(listed: &[Map]) -> u32 {
 
 /// Removes the handler and its lists. No site is a breakpoint, and no SIGTRAP of one is pending.
 pub fn leave() {
-    if sys::set_action(SIGTRAP, None).is_ok_and(|action| action.handler == own()) {
+    let mut table = KEPT.swap(0, Relaxed) as *const Table;
+    // The handler is installed behind the first list. Without one, the program's seccomp filter may
+    // kill it for the call.
+    if !table.is_null() && sys::set_action(SIGTRAP, None).is_ok_and(|action| action.handler == own()) {
         let _ = sys::set_action(SIGTRAP, Some(&Action::default()));
     }
-    let mut table = KEPT.swap(0, Relaxed) as *const Table;
     // SAFETY: null, or made by `keep`; no handler reads it any more.
     while let Some(Table { before, count }) = unsafe { table.as_ref() } {
         let (at, bytes) = (table as usize, Table::bytes(*count));

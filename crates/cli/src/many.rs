@@ -122,7 +122,16 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
         }
         command.spawn().with_context(|| format!("cannot start a calltap for process {pid}"))
     };
-    let mut running = pids.iter().map(start).collect::<Result<Vec<Child>>>()?;
+    let mut running = Vec::new();
+    for pid in pids {
+        match start(pid) {
+            Ok(child) => running.push(child),
+            Err(error) => {
+                end(running);
+                return Err(error);
+            }
+        }
+    }
     if io::stderr().is_terminal() {
         tell!("calltap: {} processes; calltap leaves out processes that start later", pids.len());
     }
@@ -187,6 +196,17 @@ fn forward_answers(from: impl Read, pid: u32, answers: Answers) -> io::Result<()
         None => format!("# {}\n{text}", processes::title(pid)),
     };
     io::stdout().write_all(text.as_bytes())
+}
+
+/// Ends children that were started, and waits until they have detached.
+fn end(running: Vec<Child>) {
+    let pid = |child: &Child| Pid::from_raw(child.id().try_into().ok()?);
+    for pid in running.iter().filter_map(pid) {
+        let _ = kill_process(pid, Signal::INT);
+    }
+    for mut child in running {
+        let _ = child.wait();
+    }
 }
 
 /// Passes on a child's messages, except those that another child has already written.

@@ -193,7 +193,9 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
         );
     }
     if timed && !has(TracerKind::FunctionGraph) {
-        bail!("--slow and --snapshot-on need durations of calls: add '--tracer function_graph'");
+        let flags = ["slow", "snapshot-on", "graph", "callers", "depth", "on"];
+        let flag = flags.into_iter().find(|flag| arguments.is_set(flag)).unwrap_or("graph");
+        bail!("--{flag} needs calls and returns: add '--tracer function_graph'");
     }
     if words.futures && has(TracerKind::Profile) {
         bail!("--async and '--tracer profile' exclude each other: both keep a call's data in the same word");

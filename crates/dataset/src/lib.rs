@@ -68,12 +68,9 @@ pub fn export(source: &dyn Source, directory: &Path, progress: Progress<'_>) -> 
     let (written, failed) = rows.finish();
     let path = |(path, source)| Error::File { path, source };
     match failed {
-        Some(failed) => {
-            place::remove(&written);
-            Err(path(failed))
-        }
+        Some(failed) => Err(path(failed)),
         None => {
-            let totals = ran.inspect_err(|_| place::remove(&written))?;
+            let totals = ran?;
             let rows = written.iter().map(|part| part.rows).sum();
             Ok(Written { totals, files: place.publish(written).map_err(path)?, rows })
         }

@@ -68,12 +68,9 @@ impl Place {
     /// that were not replaced.
     pub fn publish(&self, parts: Vec<Part>) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         for part in &parts {
-            if let Err(error) = fs::rename(&part.now, &part.then) {
-                remove(&parts);
-                return Err((part.then.clone(), error));
-            }
+            fs::rename(&part.now, &part.then).map_err(|error| (part.then.clone(), error))?;
         }
-        let new: BTreeSet<PathBuf> = parts.into_iter().map(|part| part.then).collect();
+        let new: BTreeSet<PathBuf> = parts.iter().map(|part| part.then.clone()).collect();
         for old in self.published().into_iter().filter(|old| !new.contains(old)) {
             fs::remove_file(&old).map_err(|error| (old.clone(), error))?;
             // This fails unless the directories are empty.
@@ -100,9 +97,11 @@ impl Place {
     }
 }
 
-/// Removes files under their preliminary names.
-pub fn remove(parts: &[Part]) {
-    parts.iter().for_each(|part| drop(fs::remove_file(&part.now)));
+impl Drop for Part {
+    /// Removes the file if it still has its preliminary name.
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.now);
+    }
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ fn write(
     }
     writeln!(out, "cmd: {}", one_line(&command(source)))?;
     for line in calltap_analysis::head::head(source, totals).lines() {
-        writeln!(out, "desc: calltap: {}", one_line(line.trim_start_matches("# ")))?;
+        writeln!(out, "desc: calltap: {}", one_line(line.strip_prefix("# ").unwrap_or(line)))?;
     }
     writeln!(out, "positions: line")?;
     match timed {

@@ -188,7 +188,9 @@ impl Writer<'_> {
         }
         let mut comments = vec![command(self.source)];
         comments.extend(
-            calltap_analysis::head::head(self.source, totals).lines().map(|line| line.replace("# ", "")),
+            calltap_analysis::head::head(self.source, totals)
+                .lines()
+                .map(|line| line.strip_prefix("# ").unwrap_or(line).to_owned()),
         );
         if paths.merged > 0 {
             comments.push(format!("{} calls by further paths are part of their callers", paths.merged));

@@ -4,25 +4,25 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of the longest site.
-const ROOM: usize = 23;
+/// Length of the longest site, in bytes.
+pub const LONGEST_SITE: usize = 23;
 
-/// Up to 23 bytes.
+/// Up to [`LONGEST_SITE`] bytes.
 #[derive(Clone, Copy)]
 pub struct Bytes {
     length: u8,
-    bytes: [u8; ROOM],
+    bytes: [u8; LONGEST_SITE],
 }
 
 impl Bytes {
-    /// Copies bytes; None if there are more than 23.
+    /// Copies bytes; None if there are more than [`LONGEST_SITE`].
     pub fn new(from: &[u8]) -> Option<Bytes> {
         Bytes::join(&[from])
     }
 
-    /// Joins byte strings; None if there are more than 23 bytes.
+    /// Joins byte strings; None if there are more than [`LONGEST_SITE`] bytes.
     pub fn join(parts: &[&[u8]]) -> Option<Bytes> {
-        let mut all = Bytes { length: 0, bytes: [0; ROOM] };
+        let mut all = Bytes { length: 0, bytes: [0; LONGEST_SITE] };
         for part in parts {
             let start = all.length as usize;
             all.bytes.get_mut(start..start + part.len())?.copy_from_slice(part);

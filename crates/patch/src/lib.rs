@@ -22,7 +22,7 @@ mod stubs;
 pub use address::{Avma, Bias};
 pub use audit::Audit;
 pub use batch::{Change, ChangeError, Failed, Prepared, Text, carry_out};
-pub use bytes::Bytes;
+pub use bytes::{Bytes, LONGEST_SITE};
 pub use calltap_abi::PAGE;
 pub use copy::{Leaves, Uncopied, copy, copy_before, copy_room};
 pub use encoding::{OutOfReach, exit_targets, reaches};

@@ -1,5 +1,7 @@
 //! Threads of other processes, stopped, followed and released by ptrace.
 
+use crate::Error;
+
 pub mod sharing;
 pub mod standstill;
 pub mod stops;
@@ -8,3 +10,9 @@ pub mod traced;
 pub mod tracee;
 pub mod urgent;
 pub mod wait;
+
+/// Runs `work` in a thread that ends with it: the kernel then releases all threads that are still
+/// held. The error says that `work` panicked.
+pub fn in_tracer_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    std::thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())
+}

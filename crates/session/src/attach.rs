@@ -21,6 +21,7 @@ use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::memory::text::{ProcessText, Sync};
 use calltap_process::proc;
+use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stops::Stops;
 use calltap_process::ptrace::threads::{Held, Keep};
 use calltap_process::target::Target;
@@ -67,9 +68,7 @@ pub fn attach(
             (attached, stops)
         }
     };
-    // In a thread that ends: the kernel then releases all threads that are still held.
-    let failed = || (Err(Error::thread()), Stops::default());
-    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
+    in_tracer_thread(work).unwrap_or_else(|error| (Err(error.into()), Stops::default()))
 }
 
 /// Makes the process map the plan area's list of mappings.

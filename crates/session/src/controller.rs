@@ -23,6 +23,7 @@ use calltap_collect::shm::{self, Shared};
 use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
+use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stops::Stops;
 use calltap_selection::{Alarm, ParsedSelection, Selection, Typed};
 use calltap_sites::Function;
@@ -355,10 +356,8 @@ impl<'a> Controller<'a> {
             return;
         };
         let mut records = Vec::new();
-        // In a thread that ends: the kernel then releases all threads that are still held.
         let work = || planner.convert(target, ftraced, &mut |record| records.push(record));
-        let done = thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| Err(Error::thread()));
-        if let Err(error) = done {
+        if let Err(error) = in_tracer_thread(work).map_err(Error::from).flatten() {
             records.push(Record::Note { text: error.to_string() }.into());
         }
         records.into_iter().for_each(|record| drop(self.records.send(record)));
@@ -451,7 +450,7 @@ impl<'a> Controller<'a> {
         self.settings.session.tracers = tracers;
         planner.resume_python_if_described(on, &words);
         let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
-        thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
+        in_tracer_thread(work)??;
         planner.report_switched_off((&recording, began), &mut |news| records.push(news));
         let tally = planner.tally;
         let text = changed(&words, on);

@@ -12,7 +12,6 @@ mod obstacle;
 mod one;
 mod suspects;
 
-use crate::error::Error;
 use crate::plan::directory::Directory;
 use crate::plan::journaled_changes::DetachNotes;
 use calltap_collect::shm::Shared;
@@ -21,8 +20,8 @@ use calltap_process::agent;
 use calltap_process::freezer::is_frozen;
 use calltap_process::injection::inferior::{Injected, await_tidy};
 use calltap_process::proc;
-use calltap_process::ptrace::sharing;
 use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::{in_tracer_thread, sharing};
 use calltap_process::target::Target;
 use one::detach_one;
 use std::collections::{HashMap, HashSet};
@@ -67,10 +66,12 @@ pub fn remove_injected(target: &Target) -> Option<DetachOutcome> {
     (injected != Injected::Absent || !left.whole).then_some(left)
 }
 
-/// Runs `work` in a thread that ends: the kernel then releases all threads that are still held.
 fn in_thread(work: impl FnOnce() -> DetachOutcome + Send) -> DetachOutcome {
-    let failed = || DetachOutcome { notes: vec![Error::thread().to_string()], ..DetachOutcome::default() };
-    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
+    let failed = |error: calltap_process::Error| DetachOutcome {
+        notes: vec![error.to_string()],
+        ..DetachOutcome::default()
+    };
+    in_tracer_thread(work).unwrap_or_else(failed)
 }
 
 fn left_with(injected: Injected) -> DetachOutcome {

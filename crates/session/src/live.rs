@@ -21,6 +21,7 @@ use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::launch;
+use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stops::Stops;
 use calltap_process::target::Target;
 use calltap_selection::{Listed, SiteRequest, Typed};
@@ -32,7 +33,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 /// A process that is attached to.
@@ -194,7 +194,7 @@ impl Attached {
         let planner = planner.by(self.settings.patch_mode).discovering(discovery);
         let mut planner = planner.allowing(words.int3).calling_libraries(words.libcalls);
         planner.recall(&self.target)?;
-        thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
+        in_tracer_thread(|| work(&mut planner))?
     }
 
     /// Converts recorded calls, if the daemon is enabled.

@@ -19,6 +19,7 @@ use calltap_process::injection::inject::{Call, Failed};
 use calltap_process::injection::linker::first_objects;
 use calltap_process::injection::placed::{Frames, Placement, owner_word};
 use calltap_process::memory::maps::{self, Mappings};
+use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stops::Stops;
 use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::{Symbols, Target, is_libc};
@@ -99,8 +100,7 @@ pub fn may_read_tsc(target: &Target) -> bool {
         inferior.put_back(&thread);
         Some(answer == Ok(libc::PR_TSC_SIGSEGV as u64))
     };
-    let ask = || std::thread::scope(|scope| scope.spawn(forbidden).join()).unwrap_or_default();
-    proc::is_filtered(target.pid) || ask() != Some(true)
+    proc::is_filtered(target.pid) || !matches!(in_tracer_thread(forbidden), Ok(Some(true)))
 }
 
 /// Returns why calltap cannot attach to a process that has no place for a session's files. In a
@@ -108,8 +108,7 @@ pub fn may_read_tsc(target: &Target) -> bool {
 /// agent.
 pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
     let work = || check_filters(target, &mut Stops::default()).err();
-    // In a thread that ends: the kernel then releases all threads that are still held.
-    let filter = std::thread::scope(|scope| scope.spawn(work).join());
+    let filter = in_tracer_thread(work);
     // A process that is ending has no file system any more.
     let ending = || proc::is_ending(target.pid) || !target.lives();
     filter

@@ -17,6 +17,7 @@ mod reading;
 mod start;
 mod stops;
 mod subjects;
+mod threads;
 mod unmodified;
 mod workloads;
 
@@ -69,8 +70,9 @@ fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     }
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 11] = [
         ("cost of a call", calls::table),
+        ("many threads", threads::table),
         ("cost when off", off::table),
         ("mcount, NOPs, tracing", overhead::table),
         ("reading traces", reading::table),

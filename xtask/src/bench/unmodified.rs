@@ -28,6 +28,8 @@ const MANY: [(&str, &str, &str); 3] =
 enum Tracer {
     None,
     Calltap(&'static str),
+    /// calltap's flight recorder.
+    Flight,
     Left,
     Uprobes,
     Frida,
@@ -43,12 +45,13 @@ enum Build {
 }
 
 /// The subjects: tracer, build, and name.
-const SUBJECTS: [(Tracer, Build, &str); 10] = [
+const SUBJECTS: [(Tracer, Build, &str); 11] = [
     (Tracer::None, Build::Nothing, "alone"),
     (Tracer::Calltap("function_graph"), Build::Nothing, "**calltap, function_graph**"),
     (Tracer::Calltap("function"), Build::Nothing, "**calltap, function**"),
     (Tracer::Calltap("profile"), Build::Nothing, "**calltap, profile**"),
-    (Tracer::Left, Build::Nothing, "**after calltap has left**"),
+    (Tracer::Flight, Build::Nothing, "**calltap, attach (flight recorder)**"),
+    (Tracer::Left, Build::Nothing, "**after calltap has detached**"),
     (Tracer::Calltap("function_graph"), Build::Nops, "calltap, function_graph, NOPs left by the compiler"),
     (Tracer::Calltap("function_graph"), Build::Sleds, "calltap, function_graph, sleds of XRay"),
     (Tracer::Uprobes, Build::Nothing, "uprobes, entry and return (bpftrace, a counter)"),
@@ -129,7 +132,7 @@ impl Tracer {
             Tracer::Uprobes => shell::have("bpftrace"),
             Tracer::Frida => frida().is_some(),
             Tracer::Uftrace => shell::have("uftrace"),
-            Tracer::None | Tracer::Calltap(_) | Tracer::Left => true,
+            Tracer::None | Tracer::Calltap(_) | Tracer::Flight | Tracer::Left => true,
         }
     }
 }
@@ -241,6 +244,14 @@ fn cost(bench: &Bench, tracer: Tracer, program: &Path) -> Result<f64> {
         Tracer::Left => {
             shell::output(calltap.args(["--duration", "100ms"]))?;
             return running.cost();
+        }
+        Tracer::Flight => {
+            let own =
+                |words: &[&str]| shell::output(Command::new(&bench.calltap).args(words).args(["-p", &pid]));
+            own(&["attach", "-F", "leaf"])?;
+            let cost = running.cost();
+            own(&["detach"])?;
+            return cost;
         }
         Tracer::Calltap(kind) => {
             calltap.args(["--tracer", kind, "--duration", "1s"]);

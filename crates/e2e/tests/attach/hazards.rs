@@ -133,6 +133,28 @@ fn coroutines_that_leave_by_a_tail_call_are_resumed_after_detaching() {
     }
 }
 
+/// Each stack has a piece of the shadow stack of its own.
+#[test]
+fn calls_on_thousands_of_suspended_stacks_return_after_detaching() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["many_stacks.c"], &[]);
+        let mut resident = Resident::start(&program, &[]);
+        let pid = resident.pid.to_string();
+        let attached = calltap_run(&["attach", "-p", &pid, "-F", "suspends"]);
+        assert!(attached.status.success(), "{}: {}", build.name, attached.stderr);
+        resident.tell();
+        resident.wait_for("done");
+        snapshot_and_detach(&resident, build);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{}", build.name);
+        let rows = resident.view("report");
+        assert_eq!((&rows[0]["function"], &rows[0]["calls"]), (&"suspends".into(), &9000.into()), "{rows}");
+        resident.tell();
+        resident.wait_for("done");
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{}: {status} {output}{errors}", build.name);
+    }
+}
+
 #[test]
 fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
     for build in &BARE[..1] {

@@ -2,7 +2,7 @@
 
 use calltap_process::Reason;
 use calltap_process::ptrace::threads::NotHeld;
-use std::fmt;
+use std::{fmt, io};
 
 /// Why a process is not detached from yet: a thread is in calltap's code, or may return to it.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) enum Obstacle {
     OtherThreads,
     /// All threads are on stacks without room for the unmapping call.
     NoRoom,
+    /// Open calls could not be given their return addresses back.
+    CallsNotClosed { why: io::Error },
     /// A thread will return into instructions that are written last.
     WillReturn,
 }
@@ -59,6 +61,9 @@ impl fmt::Display for Obstacle {
                 out.write_str("threads begin and end faster than calltap can stop them")
             }
             Obstacle::NoRoom => out.write_str("no thread's stack has room for a call"),
+            Obstacle::CallsNotClosed { why } => {
+                write!(out, "calls still return to calltap's code, as their return addresses could not be restored: {why}")
+            }
             Obstacle::WillReturn => {
                 out.write_str("a thread will return into instructions that calltap has moved")
             }

@@ -277,13 +277,15 @@ impl<'a> Detaching<'a> {
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
-        frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
+        let closed = frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
         cleared.into_iter().for_each(|cleared| cleared.finish(text));
-        if let Some(gate) = self.agent.symbol(agent::PYTHON_GATE) {
-            // CPython may call the agent's profile function as soon as its threads run again.
-            let _ = text.write(Avma(gate), &[0; 8]);
+        if let Err(why) = closed {
+            return Some(Obstacle::CallsNotClosed { why });
         }
-        None
+        // CPython may call the agent's profile function as soon as its threads run again.
+        let gate = self.agent.symbol(agent::PYTHON_GATE).map(Avma);
+        let closed = gate.map_or(Ok(()), |gate| text.write(gate, &[0; 8]));
+        closed.err().map(|why| Obstacle::CallsNotClosed { why: why.into() })
     }
 
     /// Makes a thread unmap the memory that nothing refers to any more, while the others run.

@@ -242,6 +242,12 @@ impl Directory {
         if incomplete() {
             std::thread::sleep(CREATION);
             if incomplete() {
+                // On a busy machine its creator may only be slow, and holds the lock.
+                let lock = place.file("lock").ok();
+                let is_free = |lock: &File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+                if lock.as_ref().is_some_and(|lock| !is_free(lock)) {
+                    return Err(busy(target, &place));
+                }
                 let _ = fs::remove_dir_all(&place.path);
                 return Ok(None);
             }

@@ -7,7 +7,7 @@
 //! out-of-line copy (4; 0: none), base address of the file (8).
 
 use calltap_abi::{stub, values};
-use calltap_patch::{Avma, HookSet, Site};
+use calltap_patch::{Avma, HookSet, LONGEST_SITE, Site};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -74,6 +74,7 @@ const SIZE: usize = 72;
 /// Maximum size of a journal: some million changes.
 const LARGEST: u64 = 256 << 20;
 const BYTES: usize = 24;
+const _: () = assert!(LONGEST_SITE <= BYTES);
 const VENEERS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
 const NO_STUB: u8 = 0xFF;
@@ -88,6 +89,14 @@ impl Entries {
     /// Reserves memory for `count` more entries.
     pub fn reserve(&mut self, count: usize) {
         self.0.reserve(count);
+    }
+
+    /// Returns the sites with the addresses that they may lead to.
+    pub fn sites(&self) -> impl Iterator<Item = (Avma, Avma)> {
+        self.0.iter().filter_map(|bytes| match decode(bytes)? {
+            Entry::Site { site, target, .. } => Some((site.address(), target)),
+            Entry::Veneers { .. } | Entry::Drained { .. } => None,
+        })
     }
 
     /// Adds an entry.
@@ -177,9 +186,8 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
     match entry {
         Entry::Site { process, site, target, copy, stub, inode, base } => {
             let (kind, bytes) = site.parts();
-            let bytes = &bytes[..bytes.len().min(BYTES)];
-            let form = stub.map_or(NO_STUB, |(_, hook_set)| hook_set.number());
-            put(0, &[kind, bytes.len() as u8, form, 0]);
+            let hook_set = stub.map_or(NO_STUB, |(_, hook_set)| hook_set.number());
+            put(0, &[kind, bytes.len() as u8, hook_set, 0]);
             put(4, &process.to_le_bytes());
             put(8, &site.address().0.to_le_bytes());
             put(16, &target.0.to_le_bytes());
@@ -222,7 +230,7 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
     let (stub, program) = (numbers & ((1 << STUB_BITS) - 1), (numbers >> STUB_BITS) as u16);
     let stub = match bytes[2] {
         NO_STUB => None,
-        form => Some((stub, HookSet::from_number(form, program)?)),
+        hook_set => Some((stub, HookSet::from_number(hook_set, program)?)),
     };
     let copy = match half(60)? as i32 {
         0 => None,

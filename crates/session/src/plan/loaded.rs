@@ -286,6 +286,18 @@ impl Loaded {
         exits.flat_map(|placed| placed.stubs.all()).map(|stub| stub.id)
     }
 
+    /// Drops the stubs of these sites with these targets, which the journal does not name.
+    pub fn lose_stubs(&mut self, unjournaled: &HashSet<(Avma, Avma)>) {
+        for placed in &mut self.sites {
+            let at = placed.site.address();
+            let lost = |target: Avma| unjournaled.contains(&(at, target));
+            placed.stubs.retain(|stub| !lost(stub.target));
+            placed.lead.take_if(|lead| lost(*lead));
+            // Without an entry for its original bytes, a call must not become a NOP.
+            placed.held_back |= lost(Avma(0));
+        }
+    }
+
     /// Drops the stubs in a range of veneers that could not be mapped.
     pub fn lose_veneers(&mut self, start: u64, end: u64) {
         self.veneers.retain(|range| range.address != start);

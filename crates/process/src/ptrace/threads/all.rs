@@ -250,5 +250,6 @@ pub fn stop_machine<T: Send>(
     if KEPT.with_borrow(Option::is_some) {
         return work();
     }
-    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -4,9 +4,11 @@ use super::Planner;
 use crate::plan::stubs::VeneerRange;
 use calltap_abi::plan;
 use calltap_collect::metadata::Metadata;
+use calltap_patch::Avma;
 use calltap_process::proc;
 use calltap_trace::Record;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::*;
 
 /// Number of places that are tried for a range if the process maps something there itself.
@@ -38,7 +40,7 @@ impl Unmapped {
             _ => Errno::from_raw_os_error(*errno as i32).to_string(),
         };
         let text = format!(
-            "process {process}: jumps could not be mapped at {address:#x}: {why}; the functions near there are not traced"
+            "process {process}: the veneers at {address:#x} could not be mapped: {why}; the functions near there are not traced"
         );
         Record::Note { text }.into()
     }
@@ -58,6 +60,7 @@ impl Planner<'_> {
     ) -> Result<(), E> {
         let mut places = PLACES;
         loop {
+            self.write_journal(index, emit);
             self.write_plan(pid);
             let mapped = map(self);
             let unmapped = self.take_mapped(index);
@@ -72,10 +75,31 @@ impl Planner<'_> {
         }
     }
 
-    /// Writes planned changes to the journal, and the ranges to map to the plan area.
+    /// Writes planned changes to the journal. If that fails, drops the stubs and the ranges that
+    /// were planned: no site may lead to a stub that the journal does not name.
+    fn write_journal(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) {
+        let planned = std::mem::take(&mut self.stubs.to_note);
+        let Err(error) = self.directory.journal.add(&planned) else { return };
+        let sites: HashSet<(Avma, Avma)> = planned.sites().collect();
+        let ranges = std::mem::take(&mut self.stubs.to_map);
+        if let Some(process) = self.processes.get_mut(&index) {
+            for module in &mut process.modules {
+                module.lose_stubs(&sites);
+                for range in &ranges {
+                    module.lose_veneers(range.address, range.address + range.length);
+                }
+            }
+            process.watch_through = None;
+        }
+        let text = format!(
+            "process {index}: {} functions are not traced: the session's journal could not be written: {error}",
+            sites.len()
+        );
+        emit(Record::Note { text }.into());
+    }
+
+    /// Writes the ranges to map to the plan area.
     fn write_plan(&mut self, pid: u32) {
-        // If this fails, the file system is full, and stubs could not be written either.
-        let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
         let ranges = &self.stubs.to_map;
         let Some((header, maps)) = self.shared.plan(ranges.len()) else {
             if let Some((header, _)) = self.shared.plan(0) {
