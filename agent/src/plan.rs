@@ -10,8 +10,9 @@ use calltap_abi::silence::Silence;
 use calltap_abi::{Control, PATH_MAX, PLAN_SIZE, ProcessEntry, stub};
 use core::sync::atomic::Ordering::*;
 
-/// Time without a heartbeat after which the recorder counts as stopped or dead. The program's
-/// start, or a dlopen, waits for a recorder that works.
+/// Time without a heartbeat after which the recorder counts as stopped or dead, for the program's
+/// start or a dlopen. Longer than for a full ring: a thread that gives up here is not traced at
+/// all.
 const SILENCE_NS: u64 = 2_000_000_000;
 /// Interval at which the heartbeat is checked meanwhile.
 const LOOK_NS: u64 = 50_000_000;

@@ -194,7 +194,7 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
     )?;
     writeln!(
         out,
-        "functions  {} on of {} that ever were; switched {state}",
+        "functions  {} enabled, {} ever enabled; switched {state}",
         status.sites_on, status.sites_known
     )?;
     writeln!(

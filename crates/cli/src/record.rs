@@ -158,7 +158,7 @@ fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf
         bail!("-o -: the program itself writes to standard output: name a file, or attach with -p PID");
     }
     if std::io::stdout().is_terminal() {
-        bail!("-o -: a trace is no text for a terminal: name a file, or pipe it into a program");
+        bail!("-o -: refusing to write a binary trace to a terminal: name a file, or pipe it into a program");
     }
     Ok("/dev/stdout".into())
 }

@@ -88,7 +88,9 @@ fn refuse_terminal(arguments: &Arguments) -> Result<()> {
     let format = arguments.text("to").unwrap_or_default();
     let is_stdout = arguments.path("output").is_none_or(|path| path == Path::new("-"));
     if BINARY.contains(&format.as_str()) && is_stdout && std::io::stdout().is_terminal() {
-        bail!("--to {format} is no text for a terminal: name a file with -o FILE, or pipe it into a program");
+        bail!(
+            "--to {format} is binary and not written to a terminal: name a file with -o FILE, or pipe it into a program"
+        );
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ impl SlowWriter {
     pub fn finish(mut self) -> Result<TraceWriter, Error> {
         if self.too_large > 0 {
             let text = format!(
-                "{} slow calls had more beneath them than there was room for (--slow-memory): what did not fit is counted as lost",
+                "{} slow calls exceeded --slow-memory: their excess events count as lost",
                 self.too_large
             );
             self.writer.record(&Record::Note { text })?;

@@ -14,7 +14,7 @@ use iced_x86::{
 /// changes a flag.
 const PUSH: usize = 5 + 8;
 /// Bytes of the longest form of a jump.
-const JUMP: usize = 6;
+const LONGEST_JUMP: usize = 6;
 /// Most bytes by which a short branch may grow: branches on rcx have no long form.
 const GROWTH: usize = 9;
 /// Bytes of `lea rsp, [rsp - 128]` and a call in front of a leaving instruction, with the call's
@@ -38,11 +38,11 @@ fn decode(code: &[u8], at: Avma) -> Vec<Instruction> {
 /// Returns the bytes to reserve for a copy with `leaves` instructions that leave the function.
 pub fn copy_room(code: &[u8], leaves: usize) -> usize {
     let grown = decode(code, Avma(0)).into_iter().map(|instruction| match instruction.flow_control() {
-        FlowControl::Call | FlowControl::IndirectCall => PUSH + instruction.len() + JUMP,
+        FlowControl::Call | FlowControl::IndirectCall => PUSH + instruction.len() + LONGEST_JUMP,
         FlowControl::Next | FlowControl::Return => instruction.len(),
         _ => instruction.len() + GROWTH,
     });
-    (grown.sum::<usize>() + JUMP + leaves * LEAVE).next_multiple_of(ALIGN)
+    (grown.sum::<usize>() + LONGEST_JUMP + leaves * LEAVE).next_multiple_of(ALIGN)
 }
 
 /// Instructions of a range that leave their function.

@@ -26,7 +26,7 @@ use code::Code;
 use reading::{end_of_stack, read_up};
 use std::collections::{HashMap, HashSet};
 
-/// Bytes of a stack above its stack pointer that are searched at most.
+/// Maximum number of bytes that are searched above a stack pointer.
 const LONGEST: u64 = 64 << 20;
 /// Maximum number of stacks of a thread.
 const SEGMENTS: usize = 64;

@@ -2,13 +2,13 @@
 //! calltap were not there.
 //!
 //! Unsafe for two reasons, both between fork and exec. The child gets an environment in which the
-//! variables keep their order, plus LD_PRELOAD, from which the agent removes itself. And what
-//! Rust's runtime and `Command` do to SIGPIPE and to blocked signals is undone.
+//! variables keep their order, plus LD_PRELOAD, from which the agent removes itself. And the child
+//! restores SIGPIPE and the signal mask, which Rust's runtime and `Command` change.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
+use crate::status::Status;
 
-use crate::proc;
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::{env, fs, io, thread};
+use std::{env, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -156,7 +156,7 @@ unsafe extern "C" {
 struct Environment {
     /// Variables, and a null pointer behind them.
     variables: Vec<*const c_char>,
-    /// The variable that is not this process's.
+    /// The one variable that calltap adds.
     _own: CString,
 }
 
@@ -318,8 +318,7 @@ pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
 }
 
 fn ignored_signals() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    proc::signals(&status, "SigIgn").unwrap_or(0)
+    Status::own().ok().and_then(|status| status.signals("SigIgn")).unwrap_or(0)
 }
 
 /// Returns the user and system time of this process, or of its ended children.

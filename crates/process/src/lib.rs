@@ -19,6 +19,7 @@ pub mod proc;
 pub mod ptrace;
 mod reason;
 pub mod seccomp;
+pub mod status;
 pub mod target;
 pub mod unwind;
 

@@ -3,6 +3,7 @@
 use crate::freezer::is_frozen;
 use crate::proc;
 use crate::reason::Reason;
+use crate::status::Status;
 use crate::target::{Target, tracer_of};
 use nix::errno::Errno;
 use std::fs;
@@ -47,11 +48,8 @@ fn exhausted(target: &Target) -> Option<Reason> {
     if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {
         return Some(Reason::NoFiles);
     }
-    let status = fs::read_to_string(place.join("status")).unwrap_or_default();
-    let used = |name: &str| {
-        let size = proc::field(&status, name).and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
-        size.unwrap_or(0) << 10
-    };
+    let status = Status::of_process(target.pid).unwrap_or_default();
+    let used = |name: &str| status.kib(name).unwrap_or(0) << 10;
     // A mapping is as long as the agent's file, or as its memory.
     let is_near = |most: u64, used: u64| used + AGENT > most;
     if soft_limit(&limits, "Max data size").is_some_and(|most| is_near(most, used("VmData"))) {

@@ -2,6 +2,7 @@
 //! [mappings](crate::memory::maps).
 
 use crate::error::Error;
+use crate::status::Status;
 use calltap_abi::ProcessEntry;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -12,20 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use std::{fs, io};
-
-/// Returns a field of a status file, by its name.
-pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
-    status
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(own, _)| *own == name)
-        .map(|(_, text)| text.trim())
-}
-
-/// Returns a field of a status file that is a set of signals.
-pub fn signals(status: &str, name: &str) -> Option<u64> {
-    u64::from_str_radix(field(status, name)?, 16).ok()
-}
 
 /// Returns the words of a stat file from the state on, which follows the name. A name may contain
 /// any characters.
@@ -157,26 +144,23 @@ pub fn check() -> Result<(), Error> {
 
 /// Whether a thread is the first of its process. None if it does not exist.
 pub fn is_first_thread(tid: u32) -> Option<bool> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    Some(field(&status, "Tgid")? == tid.to_string())
+    Some(Status::of(tid).ok()?.number("Tgid")? == tid)
 }
 
 /// Whether a thread's system calls go through seccomp filters.
 pub fn is_filtered(tid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    field(&status, "Seccomp").is_some_and(|mode| mode != "0")
+    Status::of(tid).is_ok_and(|status| status.is_filtered())
 }
 
 /// Whether a process has a handler for a signal.
 pub fn handles_signal(pid: u32, signal: i32) -> bool {
-    let status = fs::read_to_string(place(pid).join("status")).unwrap_or_default();
-    signals(&status, "SigCgt").is_some_and(|handled| handled & 1 << (signal - 1) != 0)
+    let handled = Status::of_process(pid).ok().and_then(|status| status.signals("SigCgt"));
+    handled.is_some_and(|handled| handled & 1 << (signal - 1) != 0)
 }
 
 /// Returns the id that a thread has in its own pid namespace.
 pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
+    Status::of_thread(pid, tid).ok()?.field("NSpid")?.split_whitespace().next_back()?.parse().ok()
 }
 
 /// Whether XRay's own runtime will patch the process's sleds as soon as it starts.

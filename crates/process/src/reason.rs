@@ -25,9 +25,9 @@ calltap_sites::reasons! {
     Bits32 = "32-bit",
         "a 32-bit program", "none: x86-64 programs only";
     Stopped = "stopped",
-        "it is stopped by a signal: let it go on first (kill -CONT)", "kill -CONT PID";
+        "it is stopped by a signal: resume it first (kill -CONT)", "kill -CONT PID";
     Frozen = "frozen",
-        "its control group is frozen: let it go on first (cgroup.freeze, freezer.state)", "thaw the group, and try again";
+        "its control group is frozen: resume it first (cgroup.freeze, freezer.state)", "thaw the group, and try again";
     Traced { by: String, pid: u32 } = "traced",
         "it is being traced by {by} ({pid}) already", "end that debugger first";
     Shared { other: u32 } = "memory-shared",
@@ -114,7 +114,7 @@ calltap_sites::reasons! {
     AgentNotMapped = "agent-not-mapped",
         "the agent could not be mapped", "raise its limit of address space";
     AgentNotOpened { errno: Errno } = "agent-not-opened",
-        "it may not open the file of the agent ({errno}): a sandbox of its own, as Landlock, is in the way", "start it without the sandbox";
+        "it may not open the file of the agent ({errno}): a sandbox such as Landlock forbids it", "start it without the sandbox";
     AgentNoMemory = "agent-no-memory",
         "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
     UnwinderUntold = "unwinder-untold",

@@ -9,6 +9,7 @@ use crate::memory::text::ProcessText;
 use crate::proc::{self, start_time};
 use crate::ptrace::sharing;
 use crate::reason::Reason;
+use crate::status::Status;
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef, StringTable};
@@ -37,30 +38,30 @@ const STRICT: u32 = 1;
 const SPAWNING: Duration = Duration::from_secs(1);
 
 /// The fields of `/proc/PID/status` that decide about attaching.
+/// What decides whether calltap may attach, of the first thread.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Status {
+struct Condition {
     state: char,
     tracer: u32,
     seccomp: u32,
     shadow_stack: bool,
 }
 
-impl Status {
-    fn parse(text: &str) -> Status {
-        let field = |name| proc::field(text, name);
-        let number = |name| field(name).and_then(|word| word.parse().ok()).unwrap_or(0);
-        Status {
-            state: field("State").and_then(|word| word.chars().next()).unwrap_or('?'),
-            tracer: number("TracerPid"),
-            seccomp: number("Seccomp"),
-            shadow_stack: field("x86_Thread_features")
+impl Condition {
+    fn new(status: &Status) -> Condition {
+        Condition {
+            state: status.field("State").and_then(|word| word.chars().next()).unwrap_or('?'),
+            tracer: status.tracer().unwrap_or(0),
+            seccomp: status.number("Seccomp").unwrap_or(0),
+            shadow_stack: status
+                .field("x86_Thread_features")
                 .is_some_and(|all| all.split_whitespace().any(|feature| feature == "shstk")),
         }
     }
 }
 
-fn status(pid: u32) -> Option<Status> {
-    fs::read_to_string(format!("/proc/{pid}/status")).ok().map(|text| Status::parse(&text))
+fn condition(pid: u32) -> Option<Condition> {
+    Status::of(pid).ok().map(|status| Condition::new(&status))
 }
 
 /// Whether a thread of the process lives. A process goes on when its first thread has ended.
@@ -86,8 +87,7 @@ fn comm(pid: u32) -> String {
 /// process for a moment.
 fn traced_by(tracer: u32) -> Reason {
     let by = comm(tracer);
-    let status = fs::read_to_string(format!("/proc/{tracer}/status")).unwrap_or_default();
-    let pid = proc::field(&status, "Tgid").and_then(|pid| pid.parse().ok()).unwrap_or(tracer);
+    let pid = Status::of(tracer).ok().and_then(|status| status.number("Tgid")).unwrap_or(tracer);
     if by == comm(std::process::id()) {
         return Reason::Attaching { by: format!("PID {pid} ({by})") };
     }
@@ -96,7 +96,7 @@ fn traced_by(tracer: u32) -> Reason {
 
 /// Returns the reason for a process that has another tracer by now: a thread has one.
 pub(crate) fn tracer_of(pid: u32) -> Option<Reason> {
-    let tracers = proc::threads(pid).into_iter().filter_map(|tid| Some(status(tid)?.tracer));
+    let tracers = proc::threads(pid).into_iter().filter_map(|tid| Some(condition(tid)?.tracer));
     tracers.into_iter().find(|tracer| *tracer != 0 && !is_own(*tracer)).map(traced_by)
 }
 
@@ -124,7 +124,7 @@ impl Target {
 
     fn look(pid: u32) -> Result<Target, Error> {
         let refuse = |reason: Reason| Error::Attach { pid, name: comm(pid), reason };
-        let (Some(status), Some(start_time)) = (status(pid), start_time(pid)) else {
+        let (Some(status), Some(start_time)) = (condition(pid), start_time(pid)) else {
             return Err(refuse(Reason::NoProcess));
         };
         if pid == std::process::id() {
@@ -207,9 +207,7 @@ impl Target {
 
     /// Returns the size of the locked memory, KiB.
     pub(crate) fn locked_memory(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let size = proc::field(&text, "VmLck").and_then(|size| size.split(' ').next());
-        size.and_then(|size| size.parse().ok()).unwrap_or(0)
+        Status::of(self.pid).ok().and_then(|status| status.kib("VmLck")).unwrap_or(0)
     }
 
     /// Returns the processor time that the process has used. None once it has ended.
@@ -224,9 +222,9 @@ impl Target {
 
     /// Returns the user and group that files of the process must belong to.
     pub fn owner(&self) -> io::Result<(u32, u32)> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let status = Status::of(self.pid)?;
         // Real, effective, saved, file system.
-        let id = |name| proc::field(&text, name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
+        let id = |name| status.field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
         id("Uid").zip(id("Gid")).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 }
@@ -388,9 +386,9 @@ mod tests {
     fn what_proc_says_is_understood() {
         let text =
             "Name:\tx y\nState:\tT (stopped)\nTgid:\t1\nTracerPid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        let expected = Status { state: 'T', tracer: 12, seccomp: 2, shadow_stack: false };
-        assert_eq!(Status::parse(text), expected);
+        let expected = Condition { state: 'T', tracer: 12, seccomp: 2, shadow_stack: false };
+        assert_eq!(Condition::new(&text.into()), expected);
         let features = format!("{text}x86_Thread_features:\tshstk wrss \n");
-        assert_eq!(Status::parse(&features), Status { shadow_stack: true, ..expected });
+        assert_eq!(Condition::new(&features.as_str().into()), Condition { shadow_stack: true, ..expected });
     }
 }

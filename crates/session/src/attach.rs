@@ -120,7 +120,11 @@ impl Planner<'_> {
         self.entering = true;
         let done = self.sync_sites(0, target, stops, emit);
         self.entering = false;
-        done
+        done?;
+        if self.tally.on == 0 && !target.lives() {
+            return Err(target.refuse(Reason::Ended).into());
+        }
+        Ok(())
     }
 
     /// Decodes the mapped modules and checks the selection against them.
@@ -215,7 +219,7 @@ impl Planner<'_> {
     }
 
     fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
-        let session = self.directory.agent();
+        let session = self.directory.path();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
@@ -258,7 +262,7 @@ impl Planner<'_> {
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
         text.lease();
         // The dynamic linker unloads nothing now. Modules that were unloaded before are dropped.
-        let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
+        let now = mapped(&regions, session);
         process.modules.retain_mut(|module| module.is_there(&now, &regions));
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();

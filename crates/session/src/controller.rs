@@ -121,7 +121,7 @@ pub(crate) struct Controller<'a> {
     pub(crate) warnings: Vec<String>,
     /// Whether the user wants to end.
     pub(crate) interrupted: Arc<AtomicBool>,
-    /// The largest library of a program with next to no code of its own.
+    /// The largest library of a program that contains almost no code.
     pub(crate) code_is_in: Option<LargestLibrary>,
     /// Whether a command requested to detach.
     detach_requested: bool,

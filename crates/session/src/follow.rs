@@ -18,6 +18,7 @@ use calltap_process::ptrace::threads::Held;
 use calltap_process::ptrace::traced::{self, Reaper};
 use calltap_process::ptrace::tracee::{self, Event, Quiet};
 use calltap_process::seccomp;
+use calltap_process::status::Status;
 use calltap_process::target::{self, Target};
 use calltap_trace::Record;
 use nix::sys::ptrace;
@@ -78,10 +79,7 @@ impl Follow<'_> {
         let followed = thread::scope(|scope| scope.spawn(follow).join()).unwrap_or_default();
         self.alive.store(false, Release);
         let start = Instant::now();
-        let is_held = |tid: &u32| {
-            let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-            proc::field(&status, "TracerPid").is_some_and(|tracer| tracer != "0")
-        };
+        let is_held = |tid: &u32| Status::of(*tid).is_ok_and(|status| status.tracer().is_some());
         while followed.iter().any(is_held) && start.elapsed() < RELEASE {
             thread::sleep(MOMENT);
         }
@@ -232,8 +230,7 @@ impl Follow<'_> {
         }
         let (at, bytes) = stack.with(libraries.as_encoded_bytes()).ok_or("its stack has no room")?;
         text.write(Avma(at), &bytes).map_err(|errno| format!("its stack could not be written: {errno}"))?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let parent = proc::field(&status, "PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0);
+        let parent = Status::of(pid).ok().and_then(|status| status.number("PPid")).unwrap_or(0);
         let _ = self.records.send(Metadata::Followed(Followed { pid, parent, comm: target.name }));
         // From here on the program has the new LD_PRELOAD; if this fails, it has the stack as it
         // was.

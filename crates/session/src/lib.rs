@@ -2,7 +2,13 @@
 //! selection names, collects the rings into a trace or a live view, and detaches.
 //!
 //! - `plan`: the session's files, modules, sites, stubs and journal.
-//! - the other files: attach, record, watch, follow, detach.
+//! - `record`, `watch`, `attach_session`, `flight`: what a command does with a process; `prepared` and
+//!   `run` are the threads that it starts for that, `setup`, `settings` and `options` their
+//!   parameters.
+//! - `started`, `static_start`, `attach`, `load_agent`, `follow`, `exec_watch`: how a process comes
+//!   into the session; `detach`: how it leaves.
+//! - `controller`, `requests`, `live`: commands to a session that another calltap serves, or that no
+//!   process serves.
 //!
 //! It builds on `calltap-process`, for memory and threads of another process, and on
 //! `calltap-collect`, which reads the rings of its threads.
@@ -53,6 +59,7 @@ pub use calltap_process::proc::{
 };
 pub use calltap_process::ptrace::stops::Stops;
 pub use calltap_process::ptrace::traced::{is_asked_to_stop, stay};
+pub use calltap_process::status::Status as ProcessStatus;
 pub use calltap_sched::{CLOCK as KERNEL_CLOCK, Functions as KernelFunctions, remove_left};
 pub use calltap_sites::Discovery;
 pub use controller::Controls;

@@ -248,7 +248,7 @@ fn open(
     }
     let complaint = inferior.place.complaint(&mut inferior.text);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
-        let call = Call { function: munmap, arguments: *scratch, string: &[], complaint: 0, let_in: 0 };
+        let call = Call::new(munmap, *scratch);
         let _ = inferior.call(&mut thread, &call, CALL);
     }
     let refused = |why| target.refuse(Reason::Linker { why });
@@ -310,7 +310,7 @@ fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut 
     }
     let search = inferior.agent.and_then(|agent| frames.search(&agent));
     for (function, arguments) in search.into_iter().chain([(function, arguments)]) {
-        let call = Call { function, arguments, string: &[], complaint: 0, let_in: 0 };
+        let call = Call::new(function, arguments);
         inferior.call(thread, &call, CALL).map_err(|failed| target.refuse(failed))?;
     }
     if frames.are_known(arguments, &mut inferior.text) {

@@ -142,7 +142,7 @@ pub struct Outcome {
     pub snapshots: Option<Vec<PathBuf>>,
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
-    /// The largest library of a program with next to no code of its own.
+    /// The largest library of a program that contains almost no code.
     pub code_is_in: Option<LargestLibrary>,
     /// Whether nothing was left behind in a process that was attached to.
     pub whole: bool,

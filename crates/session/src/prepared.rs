@@ -71,7 +71,7 @@ pub struct RunOutcome {
     pub notes: Vec<String>,
     /// Error of the consumer.
     pub failed: Option<calltap_trace::Error>,
-    /// The largest library of a program with next to no code of its own.
+    /// The largest library of a program that contains almost no code.
     pub code_is_in: Option<LargestLibrary>,
 }
 

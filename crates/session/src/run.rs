@@ -60,7 +60,7 @@ pub struct SessionOutcome {
     pub totals: Totals,
     /// Number of functions that were enabled.
     pub sites: u32,
-    /// The largest library of a program with next to no code of its own.
+    /// The largest library of a program that contains almost no code.
     pub code_is_in: Option<LargestLibrary>,
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,

@@ -19,7 +19,7 @@ pub(crate) fn tell(options: &Options, planner: &mut Planner<'_>) {
     (options.started)(&started);
 }
 
-/// Returns the largest library of a program with next to no code of its own. None if a filter names
+/// Returns the largest library of a program that contains almost no code. None if a filter names
 /// functions: the user then knows what there is.
 fn where_code_is(options: &Options, planner: &Planner<'_>) -> Option<LargestLibrary> {
     let words = &options.selection.words;

@@ -135,15 +135,15 @@ reasons! {
     Empty = "no-code", "it has no code in the file", "none";
     CutOff = "cut-off", "it is not all in the file", "none";
     TwoPages = "two-pages", "its first five bytes lie in two pages", "trace its callers";
-    JumpedInto = "jumped-into", "something jumps to where the jump would be", "trace its callers";
-    JumpedIntoByte { byte: u64 } = "jumped-into-byte", "something jumps to its byte {byte}, where the jump would be", "trace its callers";
+    JumpedInto = "jumped-into", "a jump targets bytes that calltap would overwrite", "trace its callers";
+    JumpedIntoByte { byte: u64 } = "jumped-into-byte", "a jump targets its byte {byte}, which calltap would overwrite", "trace its callers";
     LoopsToEntry = "loops-to-entry", "it jumps back to its own beginning, which would count as a call", "trace its callers";
     IndirectJumpInside { at: u64 } = "indirect-jump-inside",
         "its indirect jump at {at:#x} may lead behind its first instruction", "trace its callers";
     FaultThrows = "fault-throws",
         "a fault in its first or last instructions may throw an exception (-fnon-call-exceptions), and their copy has no unwinding information",
         "trace its callers";
-    OddStack = "odd-stack", "entered with something else on the stack than a return address", "trace its callers";
+    OddStack = "odd-stack", "the top of its stack is not a return address at entry", "trace its callers";
     NoInstructions = "no-instructions", "its first bytes are no instructions", "none: it is data, or encrypted";
     FarTransfer = "far-transfer", "it begins with a far transfer", "trace its callers";
     SystemCall = "system-call", "it begins with a system call, in which threads wait", "trace its callers";
@@ -174,14 +174,14 @@ reasons! {
 
     // The return address must stay.
     ReadsReturnAddress { at: u64 } = "reads-return-address",
-        "its own return address is looked at (at {at:#x})", "trace its callers, or it with --tracer function";
+        "it reads its own return address (at {at:#x})", "trace its callers, or use --tracer function";
     MovesReturnAddress { at: u64 } = "moves-return-address",
-        "it may move its return address (at {at:#x})", "trace its callers, or it with --tracer function";
+        "it may move its return address (at {at:#x})", "trace its callers, or use --tracer function";
     PopsArguments { at: u64 } = "pops-arguments",
-        "a return takes its arguments from the stack (at {at:#x})", "trace its callers, or it with --tracer function";
+        "a return takes its arguments from the stack (at {at:#x})", "trace its callers, or use --tracer function";
     Machine { name: String } = "virtual-machine",
         "{name} may look up its return address", "trace functions that the virtual machine calls";
-    ReturnAddressReadThere = "return-address-read-there", "the return address is looked at there", "trace its callers";
+    ReturnAddressReadThere = "return-address-read-there", "the return address is read there", "trace its callers";
 
     // Why exits are not rewritten, or the end of calls is not seen.
     TailCall { at: u64 } = "tail-call", "it ends with a tail call (at {at:#x})", "none needed: a return stub sees the return";
@@ -192,10 +192,10 @@ reasons! {
     RoomAtEntry = "room-at-entry", "the compiler left room at its entry", "none needed: a return stub sees the return";
     SharesParts = "shares-parts", "it shares parts with many functions", "none needed: a return stub sees the return";
     SharesPart = "shares-part", "it shares a part with another function", "none needed: a return stub sees the return";
-    RunsOn = "runs-on", "it leads on to what follows it", "none needed: a return stub sees the return";
+    RunsOn = "runs-on", "it falls through into the next function", "none needed: a return stub sees the return";
     ExitNearEntry = "exit-near-entry", "an exit is too near to its beginning", "none needed: a return stub sees the return";
     BreakpointEntry = "breakpoint-entry",
-        "the breakpoint at its entry comes and goes at another time than jumps", "none needed: a return stub sees the return";
+        "the breakpoint at its entry is switched at another time than jumps", "none needed: a return stub sees the return";
     NoRoomForJump { at: u64 } = "no-room-for-jump", "no room for a jump at {at:#x}", "none needed: a return stub sees the return";
     NoRoomAtExit { at: u64 } = "no-room-at-exit",
         "no room for a jump where it is left at {at:#x}",
@@ -226,10 +226,7 @@ mod tests {
     fn reasons_say_what_they_know() {
         let tail_call =
             Reason::UnseenTailCall { at: 0x40, why: Box::new(Reason::ReadsReturnAddress { at: 0x50 }) };
-        assert_eq!(
-            tail_call.to_string(),
-            "tail call (at 0x40): its own return address is looked at (at 0x50)"
-        );
+        assert_eq!(tail_call.to_string(), "tail call (at 0x40): it reads its own return address (at 0x50)");
         assert_eq!(tail_call.code(), "unseen-tail-call");
         let short = Reason::OnlyBreakpoint { why: Box::new(Reason::Short { bytes: 3 }) };
         assert_eq!(short.to_string(), "only 3 bytes long, a jump needs 5; --allow-int3 would trace it");

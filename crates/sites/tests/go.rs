@@ -213,7 +213,7 @@ fn what_might_have_no_room_or_count_twice_is_not_traced() {
     let once = [&checked(SMALL, BODY)[..20], &[0xC3]].concat();
     why(once, "does not lead back");
     why(checked(SMALL, b"\xeb\xf8\x90\xc3"), "jumps back to its own beginning");
-    why(checked(SMALL, b"\xeb\xfb\x90\xc3"), "something jumps to where the jump would be");
+    why(checked(SMALL, b"\xeb\xfb\x90\xc3"), "a jump targets bytes that calltap would overwrite");
     let fips = [("crypto/internal/fips140/sha256.block", checked(SMALL, BODY))];
     assert_eq!(read(&fips, 20).functions[0].reason(), Some(&Reason::GoFips));
 }

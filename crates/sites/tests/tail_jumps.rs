@@ -60,10 +60,7 @@ fn check(compiler: &str, flags: &str) {
         assert!(function.is_traceable(), "{command}: {name} has room: {:?}", function.reason());
         let found = unrecorded_end(&function.returns);
         assert_eq!(found.is_empty(), is_seen, "{command}: {name}: {found}");
-        assert!(
-            is_seen || found.ends_with("the return address is looked at there"),
-            "{command}: {name}: {found}"
-        );
+        assert!(is_seen || found.ends_with("the return address is read there"), "{command}: {name}: {found}");
     }
 }
 

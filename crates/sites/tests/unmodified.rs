@@ -212,7 +212,7 @@ fn a_tail_call_of_a_function_without_a_return_stub_stays() {
         let all = [("leaves", &both(jump)[..]), ("asks", "mov (%rsp), %rax; mov %rax, (%rdi); ret")];
         exits_of("gcc -O2 -no-pie -Wl,--no-as-needed -ldl", "leaves", &all)
     };
-    let looked_at = "unseen: its own return address is looked at";
+    let looked_at = "unseen: it reads its own return address";
     for name in ["asks", "dlsym", "dlopen", "_setjmp"] {
         let found = leaves(&format!("jmp {name}"));
         assert!(found.contains("ffc79090c3 [4]") && found.contains(looked_at), "{name}: {found}");

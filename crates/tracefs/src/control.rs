@@ -77,7 +77,7 @@ pub const FILES: &[File] = &[
     file("set_ftrace_notrace", Kind::Notrace, "the functions that it does not trace"),
     file("available_filter_functions", Kind::Available, "the functions that can be traced"),
     file("enabled_functions", Kind::Enabled, "the functions that are traced, and by how many tracers"),
-    file("touched_functions", Kind::Touched, "the functions that ever were"),
+    file("touched_functions", Kind::Touched, "functions that were ever traced"),
     file("dyn_ftrace_total_info", Kind::Info, "how many functions can be traced, and what memory they take"),
     file(
         "failures",

@@ -26,14 +26,14 @@ calltap: ftrace's directory for one process\n\
   set_ftrace_pid\t- only these threads\n\
   set_graph_function\t- function_graph: only beneath these\n\
   current_tracer\t- function, function_graph or nop\n\
-  function_tracers\t- the tracers; * marks the one that the filters are of\n\
+  function_tracers\t- the tracers; * marks the tracer whose filters the set_* files show\n\
   function_profile_enabled - sums up calls and times, read trace_stat/function0\n\
   trace\t\t\t- what was recorded; '>' clears it\n\
-  trace_pipe\t\t- the same as it comes, taken out\n\
+  trace_pipe\t\t- consuming read of the buffer\n\
   tracing_on\t\t- 0: nothing is recorded\n\
   stack_tracer_enabled\t- 1: stack_trace shows the deepest stack\n\
-  stack_trace_filter\t- it looks when one of these is called\n\
-  stack_max_size\t- bytes of the deepest stack; '0' begins anew\n\
+  stack_trace_filter\t- stack is checked at calls of these functions\n\
+  stack_max_size\t- bytes of the deepest stack; write 0 to reset\n\
   instances\t\t- mkdir makes another tracer with its own buffer\n";
 
 fn lines<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {

@@ -68,8 +68,8 @@ impl Symbols {
         self.groups.insert(tid, group);
     }
 
-    /// Sets the functions that can be traced. Known functions keep their indexes, on which users
-    /// rely. True if the list has changed.
+    /// Sets the functions that can be traced. Known functions keep their order; unloaded ones are
+    /// removed, which renumbers those behind them. True if the list has changed.
     pub fn set_functions(&mut self, now: Vec<Listed>) -> bool {
         let is_same = |(listed, place): (&Listed, &usize)| {
             let old = &self.functions[*place];

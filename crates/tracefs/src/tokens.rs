@@ -223,7 +223,7 @@ fn is_of(module: &Glob, function: &Listed) -> bool {
 /// until it is.
 fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
     let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
-    let wanted = OfModule::parse(word).ok_or_else(|| Wrong::argument("which library?").at(word.len()))?;
+    let wanted = OfModule::parse(word).ok_or_else(|| Wrong::argument("no library named").at(word.len()))?;
     let at = word.len() - wanted.module.len() + usize::from(takes);
     let found = wanted.words(functions, if takes { "!" } else { "" });
     if !found.is_empty() {

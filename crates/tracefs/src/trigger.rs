@@ -87,7 +87,7 @@ impl Triggers {
             return Err(Wrong::argument(format!("no command '{command}'")).at(at[0]));
         };
         if function.is_empty() {
-            return Err(Wrong::argument("which function?").at(start));
+            return Err(Wrong::argument("no function named").at(start));
         }
         let glob = Glob::new(&function);
         if takes {

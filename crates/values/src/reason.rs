@@ -23,7 +23,7 @@ calltap_sites::reasons! {
 
     // Missing or unsuitable debugging information.
     NoArguments = "no-arguments",
-        "no debugging information tells its arguments: name them, as in FUNCTION@arg1,arg2/s", "name them, or install debugging information";
+        "no debugging information describes its arguments: name them, as in FUNCTION@arg1,arg2/s", "name them, or install debugging information";
     NoNames { name: String } = "no-names",
         "no debugging information tells which argument is '{name}': write arg1, arg2 ...", "write arg1, or install debugging information";
     NoParameter { name: String, others: String } = "no-parameter",

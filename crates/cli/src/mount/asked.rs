@@ -10,10 +10,9 @@
 //! the answer is EINTR, and the kernel restarts the call once the thread runs again, as with every
 //! call that a stop interrupts.
 
+use calltap_session::ProcessStatus as Status;
 use calltap_session::{is_asked_to_stop, stay};
 use rustix::io::Errno;
-use std::fs;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Answer<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
@@ -83,47 +82,43 @@ impl<T: Copy + Send> Early for Asked<T> {
     }
 }
 
-/// `/proc/TID/status`, the only one of the thread's files that can be read while the thread is in
+/// The status of a thread: the only one of its files in `/proc` that can be read while it is in
 /// execve.
-struct Status(String);
+struct Thread {
+    tid: u32,
+    status: Status,
+}
 
-impl Status {
-    fn of(tid: u32) -> Status {
-        Status(fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default())
-    }
-
-    fn field(&self, name: &str) -> Option<&str> {
-        self.0.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
+impl Thread {
+    fn new(tid: u32) -> Thread {
+        Thread { tid, status: Status::of(tid).unwrap_or_default() }
     }
 
     /// Whether calltap is stopping the thread. The calltap thread that requested the stop must
     /// still exist.
-    fn is_held(&self, tid: u32) -> bool {
-        let tracer = self.field("TracerPid:").filter(|tracer| *tracer != "0");
-        is_asked_to_stop(tid)
-            && tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer).exists())
+    fn is_held(&self) -> bool {
+        is_asked_to_stop(self.tid) && self.status.is_traced_by_us()
     }
 
     fn is_killed(&self) -> bool {
         const KILL: u64 = 1 << (rustix::process::Signal::KILL.as_raw() - 1);
-        let pending = self.field("SigPnd:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-        pending.is_some_and(|pending| pending & KILL != 0)
+        self.status.signals("SigPnd").is_some_and(|pending| pending & KILL != 0)
     }
 
     /// Whether the thread is in execve: it has a new memory already, without a program in it.
     fn is_in_execve(&self) -> bool {
-        self.field("VmExe:") == Some("0 kB")
+        self.status.kib("VmExe") == Some(0)
     }
 }
 
 /// Whether calltap is stopping a thread.
 pub fn is_held(tid: u32) -> bool {
-    Status::of(tid).is_held(tid)
+    Thread::new(tid).is_held()
 }
 
 /// Whether a thread must not wait for its answer: it is being stopped by calltap, killed, or in
 /// execve.
 fn must_not_wait(tid: u32) -> bool {
-    let status = Status::of(tid);
-    status.is_held(tid) || status.is_killed() || status.is_in_execve()
+    let thread = Thread::new(tid);
+    thread.is_held() || thread.is_killed() || thread.is_in_execve()
 }

@@ -1,4 +1,4 @@
-//! `calltap exec`: runs a command that finds the process's directory where it looks for the
+//! `calltap tracefs exec`: runs a command that finds the process's directory where it looks for the
 //! kernel's.
 
 use crate::command_line::arguments::Arguments;

@@ -1,6 +1,6 @@
-//! `calltap mount`, `run`, `exec`: the control directory of a process, as a file system.
+//! `calltap tracefs mount`, `run`, `exec`: the control directory of a process, as a file system.
 //!
-//! `calltap mount` starts another calltap that serves the directory, and returns once it does. In
+//! `calltap tracefs mount` starts another calltap that serves the directory, and returns once it does. In
 //! the serving process, one thread is the controller: it watches the traced process, and `feed`
 //! passes its events to the directory. The requests of FUSE arrive in `filesystem`. Operations that
 //! need the traced process are done by `worker`, in the order of their arrival; requests without an

@@ -1,4 +1,4 @@
-//! `calltap mount DIR` without a process: a directory for every process that is attached to.
+//! `calltap tracefs mount DIR` without a process: a directory for every process that is attached to.
 //!
 //! `mkdir DIR/PID` attaches, `rmdir DIR/PID` detaches. A process that another calltap has attached
 //! to and left running (`calltap attach`) gets a directory with its present tracers and filters.
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const ROOT: u64 = 1;
 const LOG: u64 = 2;
 const LOG_NAME: &str = "error_log";
-/// Number of bytes after which the log begins anew.
+/// Number of bytes after which the log is started again.
 const LONGEST: usize = 1 << 16;
 
 type Attendant = JoinHandle<Result<SessionOutcome, String>>;

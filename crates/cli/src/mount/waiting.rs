@@ -11,10 +11,10 @@
 
 use super::asked::{Asked, Early, is_held};
 use super::server::Server;
+use calltap_session::ProcessStatus as Status;
 use calltap_tracefs::Read;
 use fuser::{Errno, ReplyData};
 use rustix::io::Errno as Io;
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -130,11 +130,7 @@ impl Reader {
 /// Whether a signal is pending for a thread that it neither blocks nor ignores. The thread id 0
 /// belongs to a thread outside calltap's pid namespace.
 fn is_signalled(tid: u32) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return tid != 0 };
-    let mask = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
-    };
-    let pending = mask("SigPnd:") | mask("ShdPnd:");
-    pending & !mask("SigBlk:") & !mask("SigIgn:") != 0
+    let Ok(status) = Status::of(tid) else { return tid != 0 };
+    let set = |name| status.signals(name).unwrap_or(0);
+    (set("SigPnd") | set("ShdPnd")) & !set("SigBlk") & !set("SigIgn") != 0
 }

@@ -88,9 +88,7 @@ fn stem(module: &str) -> &str {
 /// Returns a hint for a program that only starts a library: its code is in that library.
 pub fn code_is_in(library: &LargestLibrary) -> String {
     let LargestLibrary { module, stem, program } = library;
-    format!(
-        "{program} has next to no code of its own: most is in {module}; to trace that: -F '{stem}:*' --later"
-    )
+    format!("{program} contains almost no code: most is in {module}; to trace that: -F '{stem}:*' --later")
 }
 
 #[cfg(test)]

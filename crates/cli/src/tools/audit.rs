@@ -1,4 +1,4 @@
-//! `calltap audit`: checks a log of code changes.
+//! `calltap tools audit`: checks a log of code changes.
 
 use crate::command_line::arguments::Arguments;
 use crate::terminal::output::Output;

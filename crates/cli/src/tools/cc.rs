@@ -1,4 +1,4 @@
-//! `calltap cc`: runs a compiler, then adds the list of calls to mcount to the object files that
+//! `calltap tools cc`: runs a compiler, then adds the list of calls to mcount to the object files that
 //! the compiler wrote, as `recordmcount` does.
 
 use crate::command_line::arguments::Arguments;

@@ -1,4 +1,4 @@
-//! `calltap recordmcount`: adds the list of calls to mcount to object files, in place.
+//! `calltap tools recordmcount`: adds the list of calls to mcount to object files, in place.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, bail};

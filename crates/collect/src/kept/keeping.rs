@@ -58,7 +58,7 @@ impl Subtree {
             Some(1) => ", 1 level deep".to_owned(),
             Some(depth) => format!(", {depth} levels deep"),
         };
-        let triggers = if self.triggers.is_empty() { "" } else { ", as triggers had it" };
+        let triggers = if self.triggers.is_empty() { "" } else { ", as selected by triggers" };
         format!("of {of}{levels}{triggers}")
     }
 }

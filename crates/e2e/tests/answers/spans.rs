@@ -167,7 +167,7 @@ fn calls_of_functions_switch_a_recording_and_limit_its_depth() {
         rows.retain(|(name, _)| name != "main");
         assert_eq!(rows, of(expected), "{words:?}: {told}");
         let info = calltap_run(&["info", "-i", &program.directory().join("trace").to_string_lossy()]).stdout;
-        assert!(info.contains(" 0 lost") && info.contains("as triggers had it"), "{info}");
+        assert!(info.contains(" 0 lost") && info.contains("as selected by triggers"), "{info}");
     };
     for _ in 0..5 {
         check(

@@ -238,6 +238,13 @@ pub struct Call<'a> {
     pub let_in: u64,
 }
 
+impl Call<'_> {
+    /// Returns a call without a string.
+    pub fn new(function: u64, arguments: [u64; 2]) -> Call<'static> {
+        Call { function, arguments, string: &[], complaint: 0, let_in: 0 }
+    }
+}
+
 /// Bytes below a stack pointer that may be in use.
 const RED_ZONE: u64 = 128;
 /// Rounds that a parked thread waits: a second or less.
@@ -352,7 +359,7 @@ impl Place {
     /// Returns the call that reports whether the thread may read the time stamp counter.
     pub fn tsc_call(&self) -> Call<'static> {
         let function = &raw const calltap_call_tsc as usize - &raw const calltap_call_start as usize;
-        Call { function: self.at + function as u64, arguments: [0; 2], string: &[], complaint: 0, let_in: 0 }
+        Call::new(self.at + function as u64, [0; 2])
     }
 
     /// Returns the call that maps a file: function, arguments, and the bytes to put at
@@ -451,7 +458,7 @@ impl Place {
     /// [fetched](Place::fetch) soon. Returns the registers to fetch it with.
     pub fn park(&self, text: &mut ProcessText, thread: &mut Held) -> Result<user_regs_struct, Failed> {
         let back = thread.resumption();
-        let nothing = Call { function: 0, arguments: [0; 2], string: &[], complaint: 0, let_in: 0 };
+        let nothing = Call::new(0, [0; 2]);
         let block = Block::new(&nothing, 0, 0, LINGER, [back.rip, back.rax], &back);
         text.write(Avma(self.at), &[code(), block.as_bytes()].concat()).map_err(|_| Failed::Memory)?;
         // The registers as of code that ran up to the wait: no signal is pending, and the stack

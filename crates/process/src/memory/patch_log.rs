@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static LOG: OnceLock<Mutex<BufWriter<File>>> = OnceLock::new();
 
-/// Starts a log in a new file, for `calltap audit` to read.
+/// Starts a log in a new file, for `calltap tools audit` to read.
 pub fn keep_patch_log(path: &Path) -> io::Result<()> {
     let file = File::create(path)?;
     // A second call keeps the first log.

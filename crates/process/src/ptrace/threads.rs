@@ -28,6 +28,7 @@ use crate::proc;
 use crate::ptrace::traced::{self, Reaper};
 use crate::ptrace::urgent::Urgent;
 use crate::ptrace::wait::{self, Report};
+use crate::status::Status;
 use all::{keep, take_back};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
@@ -126,8 +127,8 @@ fn seize_here(tid: u32, options: ptrace::Options) -> Result<(), Errno> {
 
 /// Whether this thread is the tracer already, as it could not stop the thread in time earlier.
 fn is_ours(tid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    proc::field(&status, "TracerPid") == Some(nix::unistd::gettid().to_string().as_str())
+    let tracer = Status::of(tid).ok().and_then(|status| status.tracer());
+    tracer.is_some_and(|tracer| tracer as i32 == nix::unistd::gettid().as_raw())
 }
 
 impl Held {

@@ -99,8 +99,9 @@ impl Reaper {
             while !until.load(Acquire) {
                 thread::sleep(PAUSE);
                 looks += 1;
-                // Polling a thousand threads takes time that stopped threads wait for. A stop that
-                // is not collected may hide an end, so every fourth one is looked behind.
+                // Polling a thousand threads takes time that stopped threads wait for. waitid reports
+                // the oldest event only, so that a stop which is not collected may hide an end:
+                // every fourth pass polls all threads.
                 match wait::first_report() {
                     FirstReport::End => {}
                     FirstReport::Stop if looks % 4 == 0 => {}

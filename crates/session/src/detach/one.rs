@@ -331,7 +331,7 @@ impl<'a> Detaching<'a> {
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };
-        let leads = if self.whole { "nothing new leads to it" } else { "nothing leads to it any more" };
+        let leads = if self.whole { "no new call reaches it" } else { "nothing leads to it any more" };
         (self.since.elapsed() > limit).then(|| format!("{last}: calltap's mappings stay, and {leads}"))
     }
 }

@@ -25,10 +25,10 @@ use calltap_process::memory::maps;
 use calltap_process::proc;
 use calltap_process::ptrace::stops::Stops;
 use calltap_process::ptrace::tracee::shares_memory;
+use calltap_process::status::Status;
 use calltap_process::target::Target;
 use calltap_trace::Record;
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -67,16 +67,15 @@ pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
 /// Returns why there may be no breakpoints according to one thread's status, and whether that may
 /// pass.
 fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
-    let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
+    let status = Status::of_thread(pid, tid).ok()?;
+    let has = |set| status.signals(set).is_none_or(|signals| signals & SIGTRAP != 0);
     let lasting = match () {
         // A thread that could not be stopped in time stays traced until the thread of calltap that
         // tried it ends.
-        () if ours != Ours::Tracer && is_not("TracerPid", "0") && !is_own_thread(&status) => {
+        () if ours != Ours::Tracer && status.tracer().is_some() && !status.is_traced_by_us() => {
             "a debugger is attached to it, which takes SIGTRAP"
         }
-        () if is_not("Seccomp", "0") => {
+        () if status.is_filtered() => {
             "it runs under a seccomp filter, which may forbid what handling SIGTRAP takes"
         }
         () if has("SigIgn") => "it ignores SIGTRAP",
@@ -85,11 +84,6 @@ fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
         () => return None,
     };
     Some((lasting.to_owned(), false))
-}
-
-/// Whether the tracer is a thread of this process.
-fn is_own_thread(status: &str) -> bool {
-    proc::field(status, "TracerPid").is_some_and(|tid| Path::new("/proc/self/task").join(tid).exists())
 }
 
 /// Renders the agent's answer as a reason; None if SIGTRAP is handled.
@@ -196,7 +190,7 @@ impl Planner<'_> {
         }
         if let Err(why) = handled {
             let text = format!(
-                "{wanted} functions of process {pid} are not traced: only breakpoints would do, and would kill it: {why}"
+                "{wanted} functions of process {pid} are not traced: they need breakpoints, which would kill it: {why}"
             );
             if !self.warnings.contains(&text) {
                 self.warnings.push(text.clone());

@@ -370,6 +370,11 @@ impl Directory {
         SessionId { name: self.place.inside.file_name().unwrap_or_default().to_owned(), control }
     }
 
+    /// Returns the path of the directory in the view of the traced process.
+    pub fn path(&self) -> &Path {
+        &self.place.inside
+    }
+
     /// Returns the path of the agent in the view of the traced process.
     pub fn agent(&self) -> PathBuf {
         self.place.inside.join(self.agent)

@@ -122,7 +122,7 @@ pub struct Planner<'a> {
     files: Vec<Mapped>,
     /// Mapped files that were opened while the process waited, as it may end at once.
     opened: Vec<(String, File)>,
-    /// The largest library of a program with next to no code of its own.
+    /// The largest library of a program that contains almost no code.
     pub(crate) code_is_in: Option<LargestLibrary>,
     /// Index and id of a process whose agent did not finish its plan in time.
     stuck: Option<(u32, u32)>,

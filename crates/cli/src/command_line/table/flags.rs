@@ -14,7 +14,7 @@ pub const PART: &[Flag] = &[
         "TIME",
         "Not before: seconds since the beginning (1.5, 300ms), a time of day (14:03:21.5), or RFC 3339.",
     ),
-    value("until", None, "TIME", "Before this time; what began before the part or goes on after it is cut."),
+    value("until", None, "TIME", "Before this time; calls that cross the bounds are cut."),
     many(value("graph", None, "GLOB", "Only calls of these functions, and what they call.")),
     many(value("callers", None, "GLOB", "Only calls of these functions, and the calls that lead to them.")),
     value(
@@ -95,14 +95,14 @@ pub const KERNEL: Flag = value(
     "Also record functions of the kernel within the program's calls: globs, separated by commas ('vfs_*,ext4_*'). Takes root and a kernel with function tracers; before Linux 6.11 their returns are not recorded.",
 );
 
-pub const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");
+pub const INTERVAL: Flag = or(value("interval", None, "TIME", "Interval between updates (ms, s)."), "1s");
 
 pub const MAX_OVERHEAD: Flag = or(
     value(
         "max-overhead",
         None,
         "PERCENT",
-        "Switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+        "Disable the most frequently called functions, so that tracing costs no more than this of the process's own time (none: no limit).",
     ),
     "5%",
 );
@@ -230,7 +230,7 @@ pub const ANSWER_OVERHEAD: Flag = or(
         "max-overhead",
         None,
         "PERCENT",
-        "With -p: switch off what is called most, so that tracing costs no more than this of the process's own time (none: no limit).",
+        "With -p: disable the most frequently called functions, so that tracing costs no more than this of the process's own time (none: no limit).",
     ),
     "5%",
 );

@@ -16,8 +16,8 @@ pub const RECORD: &[Command] = &[Command {
                   A function can be traced if the compiler left room for it: -fpatchable-function-entry=5 (gcc, clang), \
                   -Z patchable-function-entry=5 (rustc), -pg, -pg -mfentry, with or without -mrecord-mcount, \
                   -fxray-instrument (clang), -Z instrument-xray (rustc); \
-                  where it left none anywhere, or a filter names the function, as it is.\n\n\
-                  A function is named by as much of its name as tells it: handle, Srv::handle, Srv::handle(int); with wildcards *, ?, [...]; with its module in front, 'libssl:SSL_*' (docs/reference/names.md).",
+                  where it left none anywhere, or a filter names the function, by relocating its prologue.\n\n\
+                  A function is named by as much of its name as distinguishes it: handle, Srv::handle, Srv::handle(int); with wildcards *, ?, [...]; with its module in front, 'libssl:SSL_*' (docs/reference/names.md).",
     flags: &[&[
         or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
         value(

@@ -216,7 +216,7 @@ fn what_breakpoints_would_kill_is_told_and_the_rest_is_traced() {
         let rows = resident.view("report").to_string();
         assert!(rows.contains("tiny_first") && !rows.contains("tiny_same"), "{how}: {rows}");
         let run = resident.attach(&[ALLOWED, SHORT].concat());
-        let told = ["8 functions", "only breakpoints would do", says];
+        let told = ["8 functions", "they need breakpoints", says];
         assert!(told.iter().all(|part| run.stderr.contains(part)), "{how}: {}", run.stderr);
         ends_well(resident, how);
     }

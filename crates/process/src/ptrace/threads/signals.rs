@@ -4,11 +4,10 @@
 use super::second::request;
 use super::stop::lost;
 use super::{Held, NotHeld};
-use crate::proc;
 use crate::seccomp::Instruction;
+use crate::status::Status;
 use nix::errno::Errno;
 use nix::unistd::Pid;
-use std::fs;
 
 impl Held {
     /// Blocks all signals of the thread, until it changes its mask itself.
@@ -28,10 +27,10 @@ impl Held {
 
     /// Reads sets of signals from the thread's status file.
     fn signals<const N: usize>(&self, names: [&str; N]) -> Option<[u64; N]> {
-        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
+        let status = Status::of_thread(self.process, self.tid).ok()?;
         let mut sets = [0; N];
         for (set, name) in sets.iter_mut().zip(names) {
-            *set = proc::signals(&status, name)?;
+            *set = status.signals(name)?;
         }
         Some(sets)
     }

@@ -23,7 +23,6 @@ use calltap_trace::{Module, Record};
 use std::fs::File;
 use std::mem;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -250,8 +249,8 @@ impl<'a> Planner<'a> {
         regions: &[Region],
         records: &mut Vec<Metadata>,
     ) {
-        let session = self.directory.agent();
-        let mut now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
+        let session = self.directory.path();
+        let mut now = mapped(regions, session);
         let program = program_of(pid);
         let mut process = self.processes.remove(&index).unwrap_or_default();
         // A process may change its name later, by which the link is found; a forked child inherits

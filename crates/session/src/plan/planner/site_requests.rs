@@ -135,8 +135,7 @@ impl<'a> Planner<'a> {
             _ => {
                 let left_out = self.values.left_out.take();
                 self.warnings.extend(
-                    left_out
-                        .map(|(name, why)| format!("of {name}, and perhaps others, not all is read: {why}")),
+                    left_out.map(|(name, why)| format!("some values of {name} are not recorded: {why}")),
                 );
                 Ok(())
             }
@@ -146,7 +145,7 @@ impl<'a> Planner<'a> {
     /// Returns why no value of some function could be read, for the user, once.
     pub fn trouble(&mut self) -> Option<String> {
         let (name, why) = self.values.trouble.take()?;
-        Some(format!("of {name}, and perhaps others, nothing is read: {why}"))
+        Some(format!("no values of {name} are recorded: {why}"))
     }
 
     /// Calls `act` for each module of a process, with the function that evaluates requests.

@@ -53,7 +53,7 @@ pub struct UntraceableFunctions {
     pub reason: String,
 }
 
-/// The largest library of a program with next to no code of its own.
+/// The largest library of a program that contains almost no code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LargestLibrary {
     /// File name of the library.

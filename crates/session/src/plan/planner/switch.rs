@@ -17,7 +17,7 @@ use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::ptrace::threads::stop_machine;
 use calltap_trace::Record;
 use rustix::io::Errno;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,9 @@ impl Planner<'_> {
             let Some(kept) = KeepMapped::new(entry, text) else {
                 return note("the dynamic linker was loading or unloading libraries all the time: calltap changed nothing; try again".into());
             };
-            let session = self.directory.agent();
+            let session = self.directory.path();
             let regions = maps::read(pid).unwrap_or_default();
-            let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
+            let now = mapped(&regions, session);
             process.modules.retain_mut(|module| module.is_there(&now, &regions));
             Some(kept)
         } else {
@@ -75,7 +75,7 @@ impl Planner<'_> {
             Some(_) if can_sync && self.mode.is_live() => Method::Live,
             Some(_) => Method::Stopped,
             // A process in no table cannot be told to keep its mappings.
-            None => Method::StoppedAndSeen(self.directory.agent()),
+            None => Method::StoppedAndSeen(self.directory.path().to_owned()),
         };
         let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
         self.tally.on += tally.on;
@@ -87,7 +87,7 @@ impl Planner<'_> {
             + process.modules.iter().map(|module| module.waiting_to_be_traced()).sum::<usize>();
         if waiting > 0 && last {
             note(format!(
-                "{waiting} sites are of several instructions, in code that is running, and are not traced"
+                "{waiting} functions are not traced: a thread runs code that the jump would overwrite"
             ));
         }
     }
@@ -123,8 +123,8 @@ enum Method {
     Live,
     /// While all threads are stopped.
     Stopped,
-    /// While all threads are stopped, with the mappings read again then, except for the files
-    /// beside this agent.
+    /// While all threads are stopped, with the mappings read again then, except for the files in
+    /// this directory of the session.
     StoppedAndSeen(PathBuf),
 }
 
@@ -148,9 +148,9 @@ fn switch_all(
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let (counted, changed) = (&mut tally, &mut *text);
         let work = move || {
-            if let Method::StoppedAndSeen(agent) = how {
+            if let Method::StoppedAndSeen(session) = how {
                 let regions = maps::code_and_files(pid).unwrap_or_default();
-                let now = mapped(&regions, agent.parent().unwrap_or(Path::new("/")));
+                let now = mapped(&regions, session);
                 running.retain_mut(|module| module.is_there(&now, &regions));
                 changed.lease();
             }
@@ -276,7 +276,7 @@ pub fn settle(mut modules: Vec<&mut Loaded>, failures: Failed<Errno>, tally: &mu
     }
     if surprises > 1 {
         notes.push(format!(
-            "nor are {} others, where other bytes were found than expected, too",
+            "{} further functions are not traced: their bytes are not as expected",
             surprises - 1
         ));
     }

@@ -8,7 +8,6 @@ use calltap_process::memory::maps::{self, Region};
 use calltap_process::target::TextSegment;
 use calltap_trace::{Module, Record};
 use object::{Object, ReadCache};
-use std::path::Path;
 
 impl Planner<'_> {
     /// Reports the mappings of all processes, for stacks that were copied before.
@@ -30,8 +29,8 @@ impl Planner<'_> {
         if !self.stubs.unwinds {
             return;
         }
-        let session = self.directory.agent();
-        let all = mapped(regions, session.parent().unwrap_or(Path::new("/")));
+        let session = self.directory.path();
+        let all = mapped(regions, session);
         let Some(process) = self.processes.get_mut(&index) else { return };
         let loaded = &process.modules;
         process.named.retain(|named| all.iter().any(|file| file.is_same(named)));
