@@ -215,7 +215,7 @@ pub struct SessionId {
 /// Returns the other processes that run the program of one of these, or `also`.
 pub fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Item = u32> {
     // A program that was replaced meanwhile has another name.
-    let program = |pid: u32| Some(without_deleted(program(pid)?));
+    let program = |pid: u32| Some(without_deleted(&program(pid)?).to_owned());
     let programs = known.iter().filter_map(|pid| program(*pid)).chain(also.map(Path::to_owned));
     let programs: HashSet<PathBuf> = programs.collect();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -226,9 +226,9 @@ pub fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Ite
 }
 
 /// Removes the words by which the kernel marks the path of a removed file.
-fn without_deleted(path: PathBuf) -> PathBuf {
+pub fn without_deleted(path: &Path) -> &Path {
     match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
-        Some(former) => OsStr::from_bytes(former).into(),
+        Some(former) => Path::new(OsStr::from_bytes(former)),
         None => path,
     }
 }

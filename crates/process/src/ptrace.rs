@@ -14,5 +14,8 @@ pub mod wait;
 /// Runs `work` in a thread that ends with it: the kernel then releases all threads that are still
 /// held. The error says that `work` panicked.
 pub fn in_tracer_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-    std::thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())
+    let done = std::thread::scope(|scope| scope.spawn(work).join());
+    // The kernel has released the threads that `work` could not release itself.
+    traced::release_ended();
+    done.map_err(|_| Error::thread())
 }

@@ -118,7 +118,10 @@ fn woken(point: &Tracepoint, sample: Sample<'_>) -> Option<Item<Waking>> {
     let Sample { at, pid, tid, raw } = sample;
     let woken = u32::try_from(point.number(raw, "pid")?).ok()?;
     let interrupt = point.number(raw, "common_flags")? & INTERRUPT != 0;
-    Some(Item::Of(woken, Waking { at, interrupt, pid, tid, comm: String::new() }))
+    // The idle task wakes no thread by itself: it carries out a waking that another processor has
+    // queued. Who that was is not known.
+    let is_idle = tid == 0 && !interrupt;
+    (!is_idle).then(|| Item::Of(woken, Waking { at, interrupt, pid, tid, comm: String::new() }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Notices that a program executes another one, so that the user learns of `--follow`.
 
 use crate::options::Options;
+use calltap_process::memory::text::MemoryWatch;
 use calltap_process::proc;
 use std::fs;
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ pub(crate) struct ExecWatch {
     program: String,
     pid: u32,
     looked: Instant,
+    /// The memory of the program: an execve replaces it, also by the same program's.
+    memory: Option<MemoryWatch>,
     /// Whether to stop looking: the other program was reported, or followed.
     done: bool,
 }
@@ -24,7 +27,14 @@ pub(crate) struct ExecWatch {
 impl ExecWatch {
     pub(crate) fn new(options: &Options, pid: u32, program: &str) -> ExecWatch {
         let known = proc::program(std::process::id()).into_iter().collect();
-        ExecWatch { known, program: program.to_owned(), pid, looked: Instant::now(), done: options.follow }
+        ExecWatch {
+            known,
+            program: program.to_owned(),
+            pid,
+            looked: Instant::now(),
+            memory: None,
+            done: options.follow,
+        }
     }
 
     /// Returns a sentence for the user, once.
@@ -35,8 +45,19 @@ impl ExecWatch {
         self.looked = Instant::now();
         let own = proc::program(self.pid)?;
         if self.known.len() < 2 {
-            self.known.extend((!self.known.contains(&own)).then(|| own.clone()));
+            if !self.known.contains(&own) {
+                self.known.push(own);
+                self.memory = MemoryWatch::open(self.pid).ok();
+            }
             return None;
+        }
+        let is_replaced = self.memory.as_ref().is_some_and(MemoryWatch::is_gone) && proc::exists(self.pid);
+        if is_replaced && self.known.contains(&own) {
+            self.done = true;
+            let program = &self.program;
+            return Some(format!(
+                "{program} executed itself again, and was not traced from then on: record --follow traces it too"
+            ));
         }
         let children = proc::place(self.pid).join(format!("task/{}/children", self.pid));
         let children = fs::read_to_string(children).unwrap_or_default();

@@ -101,7 +101,7 @@ impl<'a> Prepared<'a> {
             Started::Runs(child, held) => (child, held),
             Started::Ended(status) => {
                 let notes = vec![format!(
-                    "{} ended before its first thread was set up: nothing was traced",
+                    "{} ended before it had set up a thread control block: nothing was traced",
                     program.name
                 )];
                 return Ok(RunOutcome {
@@ -312,11 +312,8 @@ fn start_program(program: &Program, directory: &Directory, shared: &Shared) -> R
     match held {
         Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),
         Err(error) => {
-            // A program that succeeded without a thread library cannot be traced. Any other end is
-            // reported by its status.
-            if let Ok(Some(status)) = child.try_wait()
-                && !status.success()
-            {
+            // A program without a thread library may run to its end.
+            if let Ok(Some(status)) = child.try_wait() {
                 return Ok(Started::Ended(status));
             }
             // The program has not run an instruction of its own.

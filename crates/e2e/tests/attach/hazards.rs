@@ -155,6 +155,27 @@ fn calls_on_thousands_of_suspended_stacks_return_after_detaching() {
     }
 }
 
+/// An execve waits for the end of the other threads, and a tracer that seizes a thread waits for the
+/// execve.
+#[test]
+fn an_execve_and_calltap_do_not_wait_for_each_other() {
+    let program = compile(&BARE[0], &["executes_itself.c"], &[]);
+    let mut child = Command::new(&program.path).arg("400").spawn().expect("the program starts");
+    let pid = child.id().to_string();
+    let trace = program.directory().join("trace").to_string_lossy().into_owned();
+    let mut attaches = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child of this process") {
+            break status;
+        }
+        // The program may execute itself at any moment: what calltap says of that is not tested here.
+        calltap_run(&["record", "-q", "-p", &pid, "-F", "work", "--duration", "30ms", "-o", &trace]);
+        attaches += 1;
+    };
+    assert_eq!(status.code(), Some(5), "after {attaches} attaches");
+    assert!(attaches > 3, "{attaches}");
+}
+
 #[test]
 fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
     for build in &BARE[..1] {

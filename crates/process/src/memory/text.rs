@@ -6,7 +6,7 @@
 //! the process changes its privileges after the file was opened.
 
 use crate::memory::faults::{self, Page};
-use crate::memory::patch_log;
+use crate::memory::{maps, patch_log};
 use crate::proc;
 use calltap_abi::ProcessEntry;
 use calltap_patch::log::Entry;
@@ -125,6 +125,29 @@ impl ProcessText {
     /// Starts or renews the lease: until it ends, writes in a batch are allowed.
     pub fn lease(&mut self) {
         self.until = Some(Instant::now() + LEASE);
+    }
+}
+
+/// The memory that a process had when this was opened.
+pub struct MemoryWatch {
+    memory: File,
+    /// Address of the first code.
+    at: u64,
+}
+
+impl MemoryWatch {
+    /// Opens the memory of a process.
+    pub fn open(pid: u32) -> std::io::Result<MemoryWatch> {
+        let memory = File::open(proc::place(pid).join("mem"))?;
+        let code = maps::read(pid)?.into_iter().find(|region| region.executable);
+        let at = code.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))?.start;
+        Ok(MemoryWatch { memory, at })
+    }
+
+    /// Whether the process has ended or executed another program: reading then finds the end of the
+    /// file, where memory that was unmapped is an error.
+    pub fn is_gone(&self) -> bool {
+        self.memory.read_at(&mut [0], self.at).is_ok_and(|count| count == 0)
     }
 }
 

@@ -383,12 +383,12 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
     Ok(())
 }
 
-/// Releases a stopped thread, or reaps it if it has ended meanwhile.
+/// Releases a stopped thread, or reaps it if it has ended meanwhile. A thread that is being killed
+/// can be reaped only later: it stays listed for the next [`traced::release_ended`].
 fn detach(tid: u32) {
-    if request(tid, |pid| ptrace::detach(pid, None)).is_err() {
-        wait::release_ended(tid);
+    if request(tid, |pid| ptrace::detach(pid, None)).is_ok() || wait::release_ended(tid) {
+        traced::remove(tid);
     }
-    traced::remove(tid);
 }
 
 fn has_ended(tid: u32) -> bool {

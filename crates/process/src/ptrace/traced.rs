@@ -72,6 +72,14 @@ pub fn stays(tid: u32) -> bool {
     traced(tid).get(&tid).is_some_and(|traced| traced.stays)
 }
 
+/// Reaps the threads that have ended, and forgets those that this process no longer traces.
+pub fn release_ended() {
+    for part in &TRACED {
+        let tids: Vec<u32> = lock(part).keys().copied().collect();
+        tids.into_iter().filter(|tid| wait::release_ended(*tid)).for_each(remove);
+    }
+}
+
 /// Whether any thread is traced.
 pub fn is_any() -> bool {
     TRACED.iter().any(|part| !lock(part).is_empty())
@@ -103,14 +111,14 @@ impl Reaper {
                 // the oldest event only, so that a stop which is not collected may hide an end:
                 // every fourth pass polls all threads.
                 match wait::first_report() {
-                    FirstReport::End => {}
+                    // An execve may wait for it whether it is listed or not.
+                    FirstReport::End => {
+                        let _ = wait::first_ended().map(wait::release_ended);
+                    }
                     FirstReport::Stop if looks % 4 == 0 => {}
                     FirstReport::Stop | FirstReport::None => continue,
                 }
-                for part in &TRACED {
-                    let tids: Vec<u32> = lock(part).keys().copied().collect();
-                    tids.into_iter().for_each(wait::release_ended);
-                }
+                release_ended();
             }
         };
         // The thread is not joined: if it had to wait for a processor, stopped threads would wait

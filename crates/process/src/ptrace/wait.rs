@@ -92,19 +92,33 @@ pub fn first_report() -> FirstReport {
     }
 }
 
+/// Returns the thread or child that a [`FirstReport::End`] is about.
+pub fn first_ended() -> Option<u32> {
+    use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+    let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    match waitid(Id::All, flags) {
+        Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid.as_raw().try_into().ok(),
+        // A wrapper without a value for real-time signals: the lists tell which thread it was.
+        Ok(_) | Err(_) => None,
+    }
+}
+
 /// Reaps a traced thread if it has ended, unless it is its process's first. Until the tracer does
 /// so, an execve of the process waits, and so do the end of the process and its parent. How a
-/// process ended is left for its parent to learn.
-pub fn release_ended(tid: u32) {
-    let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return };
+/// process ended is left for its parent to learn. Returns whether this process no longer traces the
+/// thread.
+pub fn release_ended(tid: u32) -> bool {
+    let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return true };
     let ended =
         WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG | WaitIdOptions::EXITED;
     // The stop of a traced thread is reported even if only ends are asked for, and must be left for
     // the thread that waits for it.
-    let status = waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOWAIT);
-    let has_ended = status.is_ok_and(|status| status.is_some_and(|status| is_end(&status)));
-    if has_ended && proc::is_first_thread(tid) == Some(false) {
-        let _ = waitid(WaitId::Pid(pid), ended);
+    match waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOWAIT) {
+        Err(Errno::CHILD) => true,
+        Ok(Some(status)) if is_end(&status) && proc::is_first_thread(tid) == Some(false) => {
+            waitid(WaitId::Pid(pid), ended).is_ok()
+        }
+        Ok(_) | Err(_) => false,
     }
 }
 

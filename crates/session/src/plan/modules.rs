@@ -130,9 +130,11 @@ impl Mapped {
         ))
     }
 
-    /// Returns the file name without directories.
+    /// Returns the file name without directories; of a file that was deleted or replaced, its
+    /// former name.
     pub fn name(&self) -> String {
-        printable(&self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy()).into_owned()
+        let path = proc::without_deleted(&self.path);
+        printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
     }
 
     /// Returns the names by which words select it. `file`: its [file name](Mapped::name).

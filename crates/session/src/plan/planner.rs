@@ -399,7 +399,7 @@ impl<'a> Planner<'a> {
         let pid = self.shared.process(0).map_or(0, proc::pid_of);
         let program = proc::program(pid).unwrap_or_default();
         // The path of a deleted program still identifies the program.
-        let plain = |path: &Path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
+        let plain = |path: &Path| proc::without_deleted(path).to_owned();
         let program = plain(&program);
         let is_library = |module: &Loaded| plain(&module.mapped.path) != program;
         let mut modules: Vec<&Loaded> = self.processes.get(&0).into_iter().flat_map(|p| &p.modules).collect();

@@ -341,19 +341,29 @@ impl Links {
         let mut targets: Vec<(usize, usize)> =
             self.sources.iter().map(|(target, source)| (*source, *target)).collect();
         targets.sort_unstable();
-        let mut open = Vec::new();
+        // Thousands of functions may jump to one part: it is queued once, not for each of them.
+        let (mut open, mut is_queued) = (Vec::new(), vec![false; count]);
         for (source, target) in targets.iter().filter(|(source, _)| !leads_on(*source)) {
             found[*target].insert(*source);
-            open.push(*target);
+            if !std::mem::replace(&mut is_queued[*target], true) {
+                open.push(*target);
+            }
         }
         while let Some(part) = open.pop() {
+            is_queued[part] = false;
             if !leads_on(part) {
                 continue;
             }
             for (_, target) in pairs_of(&targets, part) {
+                if *target == part || found[*target].len() >= MOST_OWNERS {
+                    continue;
+                }
                 let new: Vec<usize> = found[part].difference(&found[*target]).copied().collect();
-                if *target != part && !new.is_empty() && found[*target].len() < MOST_OWNERS {
-                    found[*target].extend(new);
+                if new.is_empty() {
+                    continue;
+                }
+                found[*target].extend(new);
+                if !std::mem::replace(&mut is_queued[*target], true) {
                     open.push(*target);
                 }
             }

@@ -4,6 +4,7 @@
 use crate::error::Error;
 use calltap_process::target::Target;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, openat, statvfs};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -72,6 +73,7 @@ impl Base {
 /// Returns the first place that can be written to, allows execution, and has a name that LD_PRELOAD
 /// can carry.
 pub(super) fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) -> Result<Base, Error> {
+    let mut is_foreign = false;
     let usable = |base: &Base| {
         let name = base.inside.as_os_str().as_encoded_bytes();
         !name.iter().any(|byte| matches!(byte, b':' | b' '))
@@ -79,13 +81,30 @@ pub(super) fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) ->
             && statvfs(&base.via).is_ok_and(|fs| {
                 !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= ENOUGH
             })
+            && {
+                let is_here = has_no_id(base);
+                is_foreign |= is_here;
+                !is_here
+            }
     };
-    candidates.find(usable).ok_or_else(|| Error::Directory {
+    let found = candidates.find(usable);
+    let why = match is_foreign {
+        true => {
+            "they are file systems of a user namespace in which this user has no id: enter that namespace first (nsenter --user --preserve-credentials --target PID)"
+        }
+        false => "none is writable, allows execution and has 32 MB free",
+    };
+    found.ok_or_else(|| Error::Directory {
         path: PathBuf::from("/dev/shm"),
-        source: io::Error::other(format!(
-            "no writable directory with 32 MB free that allows execution (tried {tried})"
-        )),
+        source: io::Error::other(format!("no directory for the session's files (tried {tried}): {why}")),
     })
+}
+
+/// Whether this user can own no file in a directory: a file system that was mounted in a user
+/// namespace only has files of users who have an id there.
+fn has_no_id(base: &Base) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    matches!(rustix::fs::open(&base.via, flags, Mode::RUSR), Err(Errno::OVERFLOW))
 }
 
 /// A session's directory, accessed through an open descriptor. It belongs to the traced process's
