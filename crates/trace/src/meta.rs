@@ -11,6 +11,7 @@ pub use thread::{GoStart, Thread};
 use crate::clock::{ClockKind, ClockPair};
 use crate::ending::Ending;
 use crate::kernel_records::{Address, KernelEvents, Scheduling};
+use calltap_names::ModuleNames;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -123,6 +124,9 @@ pub struct Module {
     pub process: u32,
     /// File path in the traced program's view.
     pub path: String,
+    /// Name of the symbolic link through which the program was started from the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
     /// GNU build-id, hexadecimal.
     pub build_id: Option<String>,
     /// Difference between run-time addresses and those of the file.
@@ -131,6 +135,13 @@ pub struct Module {
     pub range: (u64, u64),
     /// Ticks when it was unloaded.
     pub unloaded_ticks: Option<u64>,
+}
+
+impl Module {
+    /// Returns the names by which words select it.
+    pub fn names(&self) -> ModuleNames<'_> {
+        ModuleNames { file: &self.path, link: self.link.as_deref() }
+    }
 }
 
 /// A function that was enabled.

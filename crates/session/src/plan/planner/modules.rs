@@ -294,6 +294,7 @@ impl<'a> Planner<'a> {
                 id: 0,
                 process: index,
                 path: new.path.to_string_lossy().into_owned(),
+                link: new.link.clone(),
                 build_id: binary.build_id.clone(),
                 bias: bias.0,
                 range: new.range,
