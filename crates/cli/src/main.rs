@@ -42,7 +42,11 @@ fn main() -> ExitCode {
         Ok(matches) => matches,
         // Help and version are answers, not errors.
         Err(error) if !error.use_stderr() => error.exit(),
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Standard error may be closed.
+            let _ = error.print();
+            return ExitCode::FAILURE;
+        }
         Err(error) => {
             tell!(
                 "calltap: {}",
@@ -51,10 +55,10 @@ fn main() -> ExitCode {
                     &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
                 )
             );
-            return ExitCode::from(2);
+            return ExitCode::FAILURE;
         }
     };
-    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::FAILURE };
     if let Some((member, of_member)) = matches.subcommand() {
         (name, matches) = (member, of_member);
     }
