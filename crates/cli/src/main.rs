@@ -121,7 +121,9 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        let of_json = || cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        cause.downcast_ref::<io::Error>().map(io::Error::kind).or_else(of_json)
+    };
+    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }

@@ -294,9 +294,6 @@ impl Selector {
                 return Err(Error::NoMatch { glob, hint });
             }
         }
-        if !self.python && self.excludes_all(candidates) {
-            return Err(Error::AllExcluded);
-        }
         let is_chosen = |(function, module): (&Function, ModuleNames<'_>)| self.choose(function, module) != 0;
         // Python functions become known only when they are called.
         let about = self.about.iter().filter(|_| !self.python);
@@ -309,6 +306,10 @@ impl Selector {
                 let hint = if excluded { " (-N takes it away)".to_owned() } else { candidates.hint(word) };
                 return Err(Error::NoMatch { glob: word.text().to_owned(), hint });
             }
+        }
+        // The words above have messages of their own.
+        if !self.python && self.excludes_all(candidates) {
+            return Err(Error::AllExcluded);
         }
         Ok(())
     }

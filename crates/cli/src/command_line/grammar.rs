@@ -236,8 +236,10 @@ fn without_heading(out: &mut dyn Write) -> impl Write + '_ {
 /// Writes a shell's completion script.
 pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
     let shell: clap_complete::Shell = shell.parse().ok().context("unknown shell")?;
-    clap_complete::generate(shell, &mut grammar(), NAME, &mut &mut *out);
-    Ok(())
+    // The generator panics where its output is closed.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut grammar(), NAME, &mut script);
+    Ok(out.write_all(&script)?)
 }
 
 #[cfg(test)]

@@ -98,9 +98,10 @@ function trail() {
     const last = graph.boxes[0];
     for (const [node, f] of graph.below) parts.push(make("button", { onclick: () => zoom(node) }, compares() ? f ?? "all" : f == null ? "all" : functionOf(f).name), " › ");
     if (graph.below.length) parts.push(name(last));
-    else if (!compares()) parts.push(graph.merged ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
+    else parts.push(graph.merged && !compares() ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
   } else parts.push(mode === "callers" ? `who calls ${functionOf(state.selected).name}, innermost first` : `what ${functionOf(state.selected).name} calls, from wherever it is called`);
-  if (compares()) parts.push(...(parts.length ? ["  ·  "] : []), ...trailOfChanges());
+  $("changes").hidden = !compares();
+  $("changes").textContent = compares() ? trailOfChanges().join("") : "";
   if (graph.unknown) parts.push(`  ·  of ${time(graph.unknown)} it is not known whether threads ran${by === "wall" ? "" : "; it is left out"}`);
   crumbs.replaceChildren(...parts);
 }
