@@ -179,8 +179,9 @@ fn the_page_about_stripped_programs_names_a_function_of_git() {
     let run = calltap_e2e::calltap_run(&["sites", path, "--format", "json"]);
     let rows: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
     let rows = rows["functions"].as_array().or(rows.as_array()).expect("functions");
-    let names = rows.iter().filter(|row| row["traceable"] == true).filter_map(|row| row["function"].as_str());
-    let Some(name) = names.filter(|name| name.contains("git+0x")).last() else {
+    let mut names =
+        rows.iter().filter(|row| row["traceable"] == true).filter_map(|row| row["function"].as_str());
+    let Some(name) = names.rfind(|name| name.contains("git+0x")) else {
         return skipped("a git without symbols");
     };
     let git = running("git", &["-C", &place, "cat-file", "--batch"]);
