@@ -94,7 +94,10 @@ impl Kind {
             "latency" => ("latency", Query::Latency(buckets(arguments)?, by(arguments))),
             "slower" => {
                 let time = (!functions.is_empty()).then(|| functions.remove(0));
-                let time = values::time(&time.context("no time named: 'calltap slower 1ms [FUNCTION...]'")?)?;
+                let usage = "'calltap slower 1ms [FUNCTION...]'";
+                let time = time.with_context(|| format!("no time named: {usage}"))?;
+                let time =
+                    values::time(&time).with_context(|| format!("slower begins with a time, {usage}"))?;
                 ("slower", Query::Slower(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
             }
             "stacks" => ("stacks", Query::Stacks),

@@ -179,6 +179,9 @@ pub fn mistake(said: &str, command: &str) -> String {
     if let Some((option, _)) = option.filter(|(option, _)| is_known && option.starts_with('-')) {
         return format!("{} ('calltap help {command}' lists them)", no_option(option, command));
     }
+    if let Some((word, _)) = option.filter(|_| is_known) {
+        return format!("{word}: {command} takes no such word ('calltap help {command}' tells its usage)");
+    }
     let command = if is_known { format!(" {command}") } else { String::new() };
     let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
     format!("{text} ('calltap help{command}' has the options)")

@@ -136,6 +136,9 @@ fn what_names_nothing_or_has_no_meaning_is_told_in_one_line() {
             (&["span", "nap@arg1", "-p", p], &["BEGIN@ITEM .. END@ITEM"]),
             (&["why", "nap", "-p", p], &["handle_request>10ms"]),
             (&["set", "-p", p, "-N", "*"], &[p, "not attached"]),
+            (&["slower", "nap", "1ms", "-p", p], &["calltap slower 1ms", "'nap' is not a time"]),
+            (&["top", "-p", p, "--", x], &["top takes no such word", "calltap help top"]),
+            (&["merge", t], &["fewer than two recordings", "calltap merge"]),
             (&["tracefs", "mount", "/no/such/place", "-p", p], &["/no/such/place"]),
         ]);
     });
