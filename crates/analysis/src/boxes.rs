@@ -8,7 +8,8 @@ use crate::sources::source::Source;
 pub fn widths(source: &dyn Source, paths: &Paths, by: By) -> (Vec<u64>, bool) {
     let timed = source.has_time() && paths.nodes[0].total > 0;
     let time = |node| paths.times(node, by).0;
-    let widths = if timed { (0..paths.nodes.len() as u32).map(time).collect() } else { calls_below(paths) };
+    let widths =
+        if timed { (0..paths.nodes.len() as u32).map(time).collect() } else { widths_by_calls(paths) };
     (widths, timed)
 }
 
@@ -44,7 +45,7 @@ pub fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) ->
 }
 
 /// Returns the calls of each node together with those of all nodes below it.
-fn calls_below(paths: &Paths) -> Vec<u64> {
+pub fn widths_by_calls(paths: &Paths) -> Vec<u64> {
     let mut calls: Vec<u64> = paths.nodes.iter().map(|node| node.calls).collect();
     for at in (1..calls.len()).rev() {
         calls[paths.nodes[at].parent as usize] += calls[at];

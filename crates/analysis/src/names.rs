@@ -1,7 +1,7 @@
 //! Demangled names of the functions, modules and threads of a trace.
 
 use calltap_names::{ShortNames, Word, demangle, is_named};
-use calltap_trace::{Meta, SiteId, ThreadId};
+use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
@@ -63,7 +63,10 @@ impl<'a> Names<'a> {
     /// Whether a word names the function.
     pub fn is(&self, site: SiteId, word: &Word) -> bool {
         let described = self.meta.sites.get(site.0 as usize);
-        described.is_some_and(|described| is_named(word, described.names(), self.module_path(site)))
+        described.is_some_and(|described| {
+            let module = self.meta.modules.get(described.module as usize);
+            is_named(word, described.names(), module.map(Module::names))
+        })
     }
 
     /// Returns the file name of the function's module, without directories.
@@ -75,6 +78,13 @@ impl<'a> Names<'a> {
     pub fn module_path(&self, site: SiteId) -> Option<&'a str> {
         let site = self.meta.sites.get(site.0 as usize)?;
         self.meta.modules.get(site.module as usize).map(|module| module.path.as_str())
+    }
+
+    /// Returns the name of the symbolic link through which a program was started from the
+    /// function's module.
+    pub fn link(&self, site: SiteId) -> Option<&'a str> {
+        let site = self.meta.sites.get(site.0 as usize)?;
+        self.meta.modules.get(site.module as usize)?.link.as_deref()
     }
 
     /// Returns the thread's name; `<...>` if unknown, as in ftrace.

@@ -8,7 +8,7 @@ use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Totals, Visitor};
 use crate::units::count;
 use calltap_trace::{SiteId, ThreadId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::str::FromStr;
@@ -262,21 +262,21 @@ impl Paths {
 
     /// Returns the children of every node, in order of creation.
     pub fn children(&self) -> Children {
-        let mut ends = vec![0u32; self.nodes.len() + 1];
-        for node in &self.nodes[1..] {
-            ends[node.parent as usize + 1] += 1;
-        }
-        for at in 1..ends.len() {
-            ends[at] += ends[at - 1];
-        }
-        let mut next = ends.clone();
-        let mut list = vec![0u32; self.nodes.len() - 1];
-        for (index, node) in self.nodes.iter().enumerate().skip(1) {
-            let slot = &mut next[node.parent as usize];
-            list[*slot as usize] = index as u32;
-            *slot += 1;
-        }
-        Children { starts: ends, list }
+        Children::new(self.nodes.len(), |node| self.nodes[node].parent)
+    }
+
+    /// Returns the sites of all nodes, each once.
+    pub fn sites(&self) -> Vec<SiteId> {
+        let sites = (0..self.nodes.len() as u32).filter_map(|node| match self.of(node) {
+            Of::Site(site) => Some(site),
+            _ => None,
+        });
+        sites.collect::<BTreeSet<SiteId>>().into_iter().collect()
+    }
+
+    /// Whether it has no calls.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() == 1
     }
 
     /// Gives threads and the root, whose key has the top bit set too, the time of their children
@@ -307,6 +307,25 @@ pub struct Children {
 }
 
 impl Children {
+    /// Returns the children of `count` nodes, whose parents precede them; node 0 is the root.
+    pub fn new(count: usize, parent: impl Fn(usize) -> u32) -> Children {
+        let mut ends = vec![0u32; count + 1];
+        for node in 1..count {
+            ends[parent(node) as usize + 1] += 1;
+        }
+        for at in 1..ends.len() {
+            ends[at] += ends[at - 1];
+        }
+        let mut next = ends.clone();
+        let mut list = vec![0u32; count - 1];
+        for node in 1..count {
+            let slot = &mut next[parent(node) as usize];
+            list[*slot as usize] = node as u32;
+            *slot += 1;
+        }
+        Children { starts: ends, list }
+    }
+
     /// Returns the children of a node.
     pub fn of(&self, node: u32) -> &[u32] {
         &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]

@@ -4,7 +4,7 @@ use crate::bytes::push_csv;
 use crate::columns;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
-use calltap_names::{Word, demangle, is_named};
+use calltap_names::{ModuleNames, Word, demangle, is_named};
 use calltap_trace::{Meta, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -69,6 +69,8 @@ pub struct Row {
     pub function: String,
     /// Path of its file.
     pub module: String,
+    /// Name of the symbolic link through which a program was started from the file.
+    pub link: Option<String>,
     /// Sums over all processes and threads.
     pub profile: Profile,
 }
@@ -79,13 +81,11 @@ pub fn rows(meta: &Meta) -> Vec<Row> {
     let mut rows: BTreeMap<(u32, u64), Row> = BTreeMap::new();
     for profile in &meta.profile {
         let Some(site) = meta.sites.get(profile.site.0 as usize) else { continue };
+        let module = meta.modules.get(site.module as usize);
         let new = || Row {
             function: site.name.clone(),
-            module: meta
-                .modules
-                .get(site.module as usize)
-                .map(|module| module.path.clone())
-                .unwrap_or_default(),
+            module: module.map(|module| module.path.clone()).unwrap_or_default(),
+            link: module.and_then(|module| module.link.clone()),
             profile: Profile::default(),
         };
         rows.entry((site.module, site.address)).or_insert_with(new).profile.add(profile);
@@ -109,7 +109,8 @@ struct Object<'a> {
 /// Writes the table.
 pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Write) -> io::Result<()> {
     let wanted = |row: &Row| {
-        let matches = |word: &Word| is_named(word, [row.function.as_str()].into_iter(), Some(&row.module));
+        let module = ModuleNames { file: &row.module, link: row.link.as_deref() };
+        let matches = |word: &Word| is_named(word, [row.function.as_str()].into_iter(), Some(module));
         options.filter.is_empty() || options.filter.iter().any(matches)
     };
     let mut rows: Vec<Row> = rows.into_iter().filter(wanted).collect();
@@ -152,7 +153,7 @@ fn stdev_ns(profile: &Profile) -> u64 {
 fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     let cells: Vec<Vec<String>> = rows
         .iter()
-        .map(|Row { function, module, profile }| {
+        .map(|Row { function, module, profile, .. }| {
             // A function left otherwise than by a return, or entered by a jump, has calls and no
             // time.
             let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
@@ -172,7 +173,7 @@ fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
 
 fn csv(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "function,module,calls,timed,total_ns,avg_ns,max_ns,stdev_ns")?;
-    for Row { function, module, profile } in rows {
+    for Row { function, module, profile, .. } in rows {
         let mut line = Vec::new();
         push_csv(&mut line, function);
         line.push(b',');
@@ -188,7 +189,7 @@ fn csv(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
 fn json(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     let objects: Vec<Object<'_>> = rows
         .iter()
-        .map(|Row { function, module, profile }| Object {
+        .map(|Row { function, module, profile, .. }| Object {
             function,
             module,
             calls: profile.hits,

@@ -123,7 +123,7 @@ fn options(arguments: &Arguments) -> Result<diff::Options> {
         all: arguments.is_set("all"),
         filter: arguments.names("function").iter().map(|word| Word::new(word)).collect(),
         limit: arguments.number("limit")?,
-        min_change: values::share(&arguments.text("min-change").unwrap_or_default())?.unwrap_or(0.0),
+        min_change: values::share_of(arguments, "min-change")?.unwrap_or(0.0),
         conditions: conditions.collect::<Result<_>>()?,
         linker_names: arguments.is_set("linker-names"),
         short_names: output::is_short(arguments),

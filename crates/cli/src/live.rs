@@ -10,6 +10,7 @@ use crate::command_line::processes;
 use crate::command_line::select;
 use crate::command_line::values;
 use crate::many;
+use crate::terminal::named_pipe;
 use crate::terminal::output::Output;
 use crate::terminal::progress::tell;
 use crate::terminal::started;
@@ -236,6 +237,7 @@ fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
         output.push(format!(".{pid}"));
     }
     let output = PathBuf::from(output);
+    let _reader = named_pipe::with_reader(&output)?;
     let snapshot = attached.snapshot(&output, &selection)?;
     tell!(
         "calltap: {of}the last {} from {}, {} overwritten before, {} in {}",

@@ -42,7 +42,11 @@ fn main() -> ExitCode {
         Ok(matches) => matches,
         // Help and version are answers, not errors.
         Err(error) if !error.use_stderr() => error.exit(),
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Standard error may be closed.
+            let _ = error.print();
+            return ExitCode::FAILURE;
+        }
         Err(error) => {
             tell!(
                 "calltap: {}",
@@ -51,10 +55,10 @@ fn main() -> ExitCode {
                     &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
                 )
             );
-            return ExitCode::from(2);
+            return ExitCode::FAILURE;
         }
     };
-    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::FAILURE };
     if let Some((member, of_member)) = matches.subcommand() {
         (name, matches) = (member, of_member);
     }
@@ -117,7 +121,9 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        let of_json = || cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        cause.downcast_ref::<io::Error>().map(io::Error::kind).or_else(of_json)
+    };
+    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }

@@ -23,7 +23,9 @@ impl Drop for Imported {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let paths: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
     if paths.len() < 2 {
-        bail!("merge: no recordings named: 'calltap merge calltap.data trace.dat -o merged.data'");
+        bail!(
+            "merge: fewer than two recordings named: 'calltap merge calltap.data trace.dat -o merged.data'"
+        );
     }
     let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
     let mut imported = Vec::new();

@@ -11,6 +11,7 @@ use crate::command_line::keep;
 use crate::command_line::processes;
 use crate::command_line::select;
 use crate::command_line::values;
+use crate::terminal::named_pipe;
 use crate::terminal::progress;
 use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
@@ -59,8 +60,8 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
             processes::tell_of_children(pid, arguments);
             Ok(Subject::Process {
                 pid,
-                max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
-                duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
+                max_overhead: values::share_of(arguments, "max-overhead")?,
+                duration: values::time_of(arguments, "duration")?,
             })
         }
         (true, None) => bail!("nothing to record: name '-- PROGRAM' or '-p PID'"),
@@ -78,6 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut options = options(arguments, runs.as_ref())?;
     let kernel = Kernel::of(arguments, &options)?;
     options.kernel = kernel.as_ref().map(Kernel::functions);
+    let _reader = named_pipe::with_reader(&options.output)?;
     let recorded = calltap_session::record(&options);
     progress::clear();
     let mut outcome = match recorded {
@@ -122,7 +124,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         clock,
         buffer_size: values::buffer_size(arguments)?,
         overwrite: arguments.is_set("overwrite"),
-        wait: values::time(&arguments.text("max-wait").unwrap_or_default())?,
+        wait: values::time_of(arguments, "max-wait")?.unwrap_or_default(),
         patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
         discovery,
         slow,

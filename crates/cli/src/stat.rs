@@ -36,7 +36,7 @@ fn of_process(pid: u32) -> Result<Vec<stat::Row>> {
         let attached = live::find(pid)?;
         must_profile(attached.settings.session.tracers.iter().map(|tracer| tracer.kind), "it")?;
     }
-    let row = |Profiled { function, module, profile }| stat::Row { function, module, profile };
+    let row = |Profiled { function, module, link, profile }| stat::Row { function, module, link, profile };
     Ok(profiled.into_iter().map(row).collect())
 }
 

@@ -170,6 +170,14 @@ impl View<'_> {
         Ok(())
     }
 
+    /// Returns the number of levels of a table; 0 is all.
+    fn levels(&self) -> Result<u32> {
+        match self.arguments.number("depth")? {
+            Some(0) => bail!("--depth: no call is 0 levels deep; 1 is the outermost calls"),
+            levels => Ok(levels.unwrap_or(0)),
+        }
+    }
+
     fn graph(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
         let function = self.arguments.text("function");
         if let Some(glob) = &function {
@@ -177,7 +185,7 @@ impl View<'_> {
         }
         let options = graph::Options {
             function: function.map(|word| Word::new(&word)),
-            depth: self.arguments.number("depth")?.unwrap_or(0),
+            depth: self.levels()?,
             json: self.arguments.format().as_deref() == Some("json"),
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,

@@ -99,8 +99,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         QuestionSubject::Program(command) => Subject::Program(command),
         QuestionSubject::Process(pid) => Subject::Process {
             pid,
-            max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
-            duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
+            max_overhead: values::share_of(arguments, "max-overhead")?,
+            duration: values::time_of(arguments, "duration")?,
         },
     };
     let recording = Recording::new()?;

@@ -319,6 +319,7 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
         id: 1,
         process: 1,
         path: "/bin/next one".into(),
+        link: None,
         build_id: None,
         bias: 0x400000,
         range,

@@ -82,6 +82,7 @@ fn modules(paths: BTreeMap<String, u32>, all: &[Symbol]) -> Vec<Module> {
         id,
         process: 0,
         path,
+        link: None,
         build_id: None,
         bias: 0,
         range: (0, 0),

@@ -104,6 +104,7 @@ impl Writer {
             id: modules.len() as u32,
             process: 0,
             path: SYSTEM_CALLS.to_owned(),
+            link: None,
             build_id: None,
             bias: 0,
             range: (0, 0),

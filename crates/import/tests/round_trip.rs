@@ -37,6 +37,7 @@ pub(crate) fn original(directory: &Path) -> PathBuf {
         id: 0,
         process: 0,
         path: "/bin/app".into(),
+        link: None,
         build_id: None,
         bias: 0,
         range: (0x1000, 0x2000),

@@ -41,6 +41,7 @@ fn write(
         id: 0,
         process: 0,
         path: format!("/{comm}"),
+        link: None,
         build_id: None,
         bias: 0,
         range: (0x1000, 0x2000),

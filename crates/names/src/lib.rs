@@ -26,7 +26,11 @@ pub use set::GlobSet;
 pub use short::{ShortNames, in_message, last_parts};
 pub use word::{Word, split_list};
 
-/// Whether a word names a function with these linker symbols in a file of this name.
-pub fn is_named<'a>(word: &Word, symbols: impl Iterator<Item = &'a str>, module: Option<&'a str>) -> bool {
-    word.matches(&FunctionNames::new(symbols, module.map(ModuleNames::from)))
+/// Whether a word names a function with these linker symbols in a module of these names.
+pub fn is_named<'a>(
+    word: &Word,
+    symbols: impl Iterator<Item = &'a str>,
+    module: Option<ModuleNames<'a>>,
+) -> bool {
+    word.matches(&FunctionNames::new(symbols, module))
 }

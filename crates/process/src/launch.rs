@@ -209,7 +209,7 @@ fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Chi
     let (program, arguments) = command.split_first().ok_or_else(|| Error::Program {
         program: String::new(),
         reason: "no program given".into(),
-        exit_code: 2,
+        exit_code: 1,
     })?;
     let mut command = Command::new(program);
     command.args(arguments);

@@ -128,7 +128,7 @@ impl Candidates {
     /// information.
     fn inlined(&self, word: &Word) -> Option<String> {
         let is_it = |(found, module): &(Inlined, &str)| {
-            !found.remains && is_named(word, [found.name.as_str()].into_iter(), Some(module))
+            !found.remains && is_named(word, [found.name.as_str()].into_iter(), Some((*module).into()))
         };
         let decoded = self.files.iter().zip(&self.modules);
         let decoded = decoded.map(|((root, path), module)| (&module.name, root, path));

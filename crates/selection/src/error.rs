@@ -20,6 +20,11 @@ pub enum Error {
         /// The nearest names, or empty.
         hint: String,
     },
+    /// The notrace sets have all functions that the filters have; the program was not run.
+    #[error(
+        "-N takes away all functions that are selected, and nothing would be traced: leave some, or name others with -F"
+    )]
+    AllExcluded,
     /// Calls into libraries were requested, but the program has no stubs; the program was not run.
     #[error(
         "--libcalls: the program has no linker's stubs to call libraries through: it is static, or was compiled with -fno-plt, as programs in Rust are; -F 'LIBRARY:GLOB' traces a library's own functions"

@@ -33,6 +33,8 @@ pub struct Profiled {
     pub function: String,
     /// Path of its file.
     pub module: String,
+    /// Name of the symbolic link through which a program was started from the file.
+    pub link: Option<String>,
     /// The sums.
     pub profile: Profile,
 }

@@ -112,8 +112,13 @@ impl Selector {
 
     /// Returns the tracers that want a function (bit mask of [`TracerInfo::id`]s).
     pub fn choose(&self, function: &Function, module: ModuleNames<'_>) -> u32 {
+        self.choose_by(function, module, true)
+    }
+
+    /// Returns the tracers that want a function, with notrace sets or without.
+    fn choose_by(&self, function: &Function, module: ModuleNames<'_>, excludes: bool) -> u32 {
         if function.kind() == SiteKind::Plt {
-            return self.choose_library_call(function, module);
+            return self.choose_library_call(function, module, excludes);
         }
         let polls = self.futures && function.poll.is_some();
         if self.only_futures && !polls {
@@ -122,8 +127,9 @@ impl Selector {
         let reached = self.reached.get();
         let by_name = function.is_on_demand()
             || function.kind() == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
-        let all = self.filters.iter().all(|(filter, notrace)| filter.is_empty() && notrace.is_empty());
-        if all {
+        let has_words =
+            |(filter, notrace): &(GlobSet, GlobSet)| !filter.is_empty() || excludes && !notrace.is_empty();
+        if !self.filters.iter().any(has_words) {
             return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
         }
         let names = names_of(function, module);
@@ -133,7 +139,7 @@ impl Selector {
                 true => reached.is_some_and(|reached| reached.filters[n].has(&names)),
                 false => filter.is_empty() || filter.has(&names),
             };
-            included && !notrace.has(&names)
+            included && !(excludes && notrace.has(&names))
         };
         let bits = self.tracers.iter().zip(self.filters.iter().enumerate());
         bits.fold(0, |mask, (info, (n, filter))| if wanted(n, filter) { mask | 1 << info.id } else { mask })
@@ -141,9 +147,10 @@ impl Selector {
 
     /// Returns the tracers that want a linker's stub: all or none, except those whose notrace set
     /// has it.
-    fn choose_library_call(&self, function: &Function, module: ModuleNames<'_>) -> u32 {
+    fn choose_library_call(&self, function: &Function, module: ModuleNames<'_>, excludes: bool) -> u32 {
         let names = names_of(function, module);
-        let tracers = self.tracers.iter().zip(&self.filters).filter(|(_, (_, notrace))| !notrace.has(&names));
+        let is_wanted = |(_, (_, notrace)): &(_, &(_, GlobSet))| !(excludes && notrace.has(&names));
+        let tracers = self.tracers.iter().zip(&self.filters).filter(is_wanted);
         tracers.filter(|_| self.libcalls).fold(0, |mask, (info, _)| mask | 1 << info.id)
     }
 
@@ -248,6 +255,17 @@ impl Selector {
         words
     }
 
+    /// Whether the notrace sets leave no function of those that the filters choose.
+    fn excludes_all(&self, candidates: &Candidates) -> bool {
+        let is_chosen = |excludes: bool| {
+            let mut all = candidates
+                .functions()
+                .filter(|(function, _)| function.kind() == SiteKind::Plt || function.is_traceable());
+            all.any(|(function, module)| self.choose_by(function, module, excludes) != 0)
+        };
+        self.filters.iter().any(|(_, notrace)| !notrace.is_empty()) && !is_chosen(true) && is_chosen(false)
+    }
+
     /// Returns an error if the program should not be run at all, given the candidates at its start.
     pub fn check(&self, candidates: &Candidates) -> Result<(), Error> {
         if self.later {
@@ -276,19 +294,22 @@ impl Selector {
                 return Err(Error::NoMatch { glob, hint });
             }
         }
+        let is_chosen = |(function, module): (&Function, ModuleNames<'_>)| self.choose(function, module) != 0;
         // Python functions become known only when they are called.
         let about = self.about.iter().filter(|_| !self.python);
         for word in about.chain(self.rules.globs()) {
             let known = |(function, module): &(&Function, ModuleNames<'_>)| {
                 word.matches(&names_of(function, *module))
             };
-            let is_chosen =
-                |(function, module): (&Function, ModuleNames<'_>)| self.choose(function, module) != 0;
             if !candidates.traceable().filter(known).any(is_chosen) {
                 let excluded = candidates.traceable().any(|function| known(&function));
                 let hint = if excluded { " (-N takes it away)".to_owned() } else { candidates.hint(word) };
                 return Err(Error::NoMatch { glob: word.text().to_owned(), hint });
             }
+        }
+        // The words above have messages of their own.
+        if !self.python && self.excludes_all(candidates) {
+            return Err(Error::AllExcluded);
         }
         Ok(())
     }

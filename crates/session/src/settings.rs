@@ -7,7 +7,7 @@ use calltap_collect::shm::Shared;
 use calltap_process::clock;
 use calltap_process::target::Target;
 use calltap_selection::{Profiled, Selection};
-use calltap_trace::{ClockPair, Profile, Record, Session, SiteId, TracerInfo};
+use calltap_trace::{ClockPair, Module, Profile, Record, Session, SiteId, TracerInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -153,16 +153,19 @@ pub fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profile
         by_site.entry(row.site).or_default().add(row);
     }
     // A function has several sites if it was requested with different hooks in turn.
-    let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
+    let (mut modules, mut all): (HashMap<u32, Module>, BTreeMap<(u32, u64), Profiled>) =
+        (HashMap::new(), BTreeMap::new());
     planner.describe(&mut |news| {
         news.tell(&mut |record| match record {
-            Record::Module(module) => drop(modules.insert(module.id, module.path.clone())),
+            Record::Module(module) => drop(modules.insert(module.id, module.clone())),
             Record::Sites { sites } => {
                 for site in sites {
                     let Some(profile) = by_site.remove(&site.id) else { continue };
+                    let module = modules.get(&site.module);
                     let new = || Profiled {
                         function: site.name.clone(),
-                        module: modules.get(&site.module).cloned().unwrap_or_default(),
+                        module: module.map(|module| module.path.clone()).unwrap_or_default(),
+                        link: module.and_then(|module| module.link.clone()),
                         profile: Profile::default(),
                     };
                     all.entry((site.module, site.address)).or_insert_with(new).profile.add(&profile);

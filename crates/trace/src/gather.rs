@@ -259,6 +259,7 @@ impl Gather {
             id,
             process: 0,
             path: UNKNOWN.to_owned(),
+            link: None,
             build_id: None,
             bias: 0,
             range: (0, 0),

@@ -4,8 +4,10 @@
 //! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip
 //! records that it does not know; [`Meta`] is their sum.
 
+mod module;
 mod thread;
 
+pub use module::Module;
 pub use thread::{GoStart, Thread};
 
 use crate::clock::{ClockKind, ClockPair};
@@ -112,25 +114,6 @@ pub struct Process {
     pub resumed: bool,
     /// Command name.
     pub comm: String,
-}
-
-/// A loaded executable or shared object.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Module {
-    /// Index in [`Meta::modules`].
-    pub id: u32,
-    /// Process that loaded it; its forked children have it, too.
-    pub process: u32,
-    /// File path in the traced program's view.
-    pub path: String,
-    /// GNU build-id, hexadecimal.
-    pub build_id: Option<String>,
-    /// Difference between run-time addresses and those of the file.
-    pub bias: u64,
-    /// First and one-past-last address of its mapping.
-    pub range: (u64, u64),
-    /// Ticks when it was unloaded.
-    pub unloaded_ticks: Option<u64>,
 }
 
 /// A function that was enabled.

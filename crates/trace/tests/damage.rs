@@ -43,6 +43,7 @@ fn small(path: &Path) -> (Vec<u8>, Vec<Event>) {
             id: 0,
             process: 0,
             path: "/p".to_owned(),
+            link: None,
             build_id: None,
             bias: 0,
             range: (0, 1),

@@ -257,6 +257,7 @@ fn records_come_back() {
         id: 0,
         process: 0,
         path: "/bin/prog".to_owned(),
+        link: None,
         build_id: Some("abcd".to_owned()),
         bias: 1 << 46,
         range: (1 << 46, (1 << 46) + 4096),

@@ -295,6 +295,7 @@ fn the_profile_has_the_kernels_form() {
     let row = |function: &str, hits, total_ns| Profiled {
         function: function.into(),
         module: String::new(),
+        link: None,
         profile: Profile { hits, timed: hits, total_ns, squares_ns2: 0.0, ..Profile::default() },
     };
     let rows = [row("__do_sys_getppid", 8, 29_228), row("schedule", 37, 1_339_680_500)];

@@ -42,6 +42,7 @@ fn directory() -> Tracefs {
         id: 0,
         process: 0,
         path: "/vmlinux".into(),
+        link: None,
         build_id: None,
         bias: 0,
         range: (0, u64::MAX),

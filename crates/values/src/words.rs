@@ -270,6 +270,11 @@ fn term(text: &str) -> Result<Term, String> {
         Some((left, mask)) => (left, Some(value(mask.trim())?)),
         None => (left, None),
     };
+    if left.trim().is_empty() || right.is_empty() {
+        return Err(format!(
+            "condition '{text}': a side is missing: a value is compared with a number, as in 'arg1 > 100'"
+        ));
+    }
     let item = item(left)?;
     if matches!(item.form, Some(Form::Float(_) | Form::Text(_))) {
         return Err(format!("'{text}': only whole numbers can be compared"));
@@ -352,6 +357,9 @@ mod tests {
         check("c == 'x'", Some((compare::EQUAL, 120, None)));
         check("done", Some((compare::UNEQUAL, 0, None)));
         check("arg1 > many", None);
+        check("arg1 >", None);
+        check("> 5", None);
+        check("", None);
         check("arg1 > 1 || arg2", None);
         check("arg1/s == 3", None);
     }

@@ -177,22 +177,21 @@ impl Known {
     }
 
     fn site(&mut self, site: &Site) {
-        let path = self.modules.get(&site.module).map(|module| module.path.clone()).unwrap_or_default();
-        let module = base_name(&path).to_owned();
+        let described = self.modules.get(&site.module);
+        let path = described.map(|module| module.path.clone()).unwrap_or_default();
+        let (module, modules) = (base_name(&path).to_owned(), described.map(Module::names));
         let new = self.functions.len() as Function;
         let function = *self.by_place.entry((path, site.address, site.name.clone())).or_insert(new);
         if function == new {
-            let asked = |name: &&str| {
-                self.globs.iter().any(|word| is_named(word, [*name].into_iter(), Some(&module)))
-            };
+            let asked =
+                |name: &&str| self.globs.iter().any(|word| is_named(word, [*name].into_iter(), modules));
             // The name that the user typed is preferred over the others of the same function.
             let name = [site.name.as_str()].into_iter().chain(site.names()).find(asked);
             let wanted = self.globs.is_empty() || name.is_some();
             let name = name.unwrap_or(&site.name);
             let name = if self.linker_names { name.to_owned() } else { demangle(name) };
-            let names = |word: &Word| {
-                is_named(word, [site.name.as_str()].into_iter().chain(site.names()), Some(&module))
-            };
+            let names =
+                |word: &Word| is_named(word, [site.name.as_str()].into_iter().chain(site.names()), modules);
             let asked = (0..self.globs.len()).filter(|at| names(&self.globs[*at])).collect();
             self.functions.push(Described { shown: name.clone(), name, module, wanted, asked });
         }

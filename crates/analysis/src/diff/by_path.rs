@@ -9,7 +9,7 @@ use crate::paths::{self, NODES, Of, Paths};
 use crate::sources::source::Source;
 use crate::tree::{Call, Totals};
 use calltap_trace::SiteId;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// Sums of the calls on one path.
 #[derive(Clone, Copy, Default)]
@@ -87,7 +87,7 @@ pub(super) fn collect(
             before += source.event_count();
         }
     }
-    let sites = [0, 1].map(|side: usize| trees[side].iter().map(|(paths, _)| sites_of(paths)).collect());
+    let sites = [0, 1].map(|side: usize| trees[side].iter().map(|(paths, _)| paths.sites()).collect());
     let functions = Functions::new(sources, &sites, options.linker_names);
     let merged = [0, 1].map(|side: usize| trees[side].iter().map(|(paths, _)| paths.merged).sum());
     let mut tree = Tree { nodes: vec![(0, u32::MAX)], index: HashMap::new(), sums: [Vec::new(), Vec::new()] };
@@ -103,14 +103,6 @@ pub(super) fn collect(
     });
     let rows = rows.collect();
     Ok(Diff { tree: tree.nodes, merged, ..Diff::new(options, functions.list, rows, totals) })
-}
-
-fn sites_of(paths: &Paths) -> Vec<SiteId> {
-    let sites = (0..paths.nodes.len() as u32).filter_map(|node| match paths.of(node) {
-        Of::Site(site) => Some(site),
-        _ => None,
-    });
-    sites.collect::<BTreeSet<SiteId>>().into_iter().collect()
 }
 
 fn read(

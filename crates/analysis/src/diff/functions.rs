@@ -7,26 +7,37 @@
 
 use super::Sources;
 use crate::names::Names;
+use calltap_names::{FunctionNames, ModuleNames};
 use calltap_trace::SiteId;
 use std::collections::{BTreeSet, HashMap};
 
 /// A function of one side or both.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Function {
-    pub(super) name: String,
+pub(crate) struct Function {
+    pub(crate) name: String,
     /// File name of its module, in B if B has the function.
-    pub(super) module: String,
+    pub(crate) module: String,
+    /// Name of the symbolic link through which a program was started from the module.
+    link: Option<String>,
+}
+
+impl Function {
+    /// Returns the names by which words select it.
+    pub(crate) fn names(&self) -> FunctionNames<'_> {
+        let module = ModuleNames { file: &self.module, link: self.link.as_deref() };
+        FunctionNames::new([self.name.as_str()], Some(module))
+    }
 }
 
 /// The functions of all recordings, and the function of each site by side and recording.
-pub(super) struct Functions {
-    pub(super) list: Vec<Function>,
+pub(crate) struct Functions {
+    pub(crate) list: Vec<Function>,
     of_site: [Vec<HashMap<SiteId, u32>>; 2],
 }
 
 impl Functions {
     /// Matches the functions of the given sites of each recording.
-    pub(super) fn new(sources: Sources<'_>, sites: &[Vec<Vec<SiteId>>; 2], linker_names: bool) -> Self {
+    pub(crate) fn new(sources: Sources<'_>, sites: &[Vec<Vec<SiteId>>; 2], linker_names: bool) -> Self {
         let names = sources.map(|side| {
             side.iter().map(|source| Names::new(source.meta(), linker_names)).collect::<Vec<_>>()
         });
@@ -50,7 +61,8 @@ impl Functions {
                     let next = list.len() as u32;
                     let id = *known.entry((name, if alone { "" } else { module })).or_insert(next);
                     if id == next {
-                        list.push(Function { name: name.to_owned(), module: module.to_owned() });
+                        let link = names.link(site).map(str::to_owned);
+                        list.push(Function { name: name.to_owned(), module: module.to_owned(), link });
                     }
                     of_recording.insert(site, id);
                 }
@@ -60,7 +72,7 @@ impl Functions {
         Self { list, of_site }
     }
 
-    pub(super) fn of(&self, side: usize, recording: usize, site: SiteId) -> Option<u32> {
+    pub(crate) fn of(&self, side: usize, recording: usize, site: SiteId) -> Option<u32> {
         self.of_site[side][recording].get(&site).copied()
     }
 }

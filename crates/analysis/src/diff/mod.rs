@@ -8,7 +8,7 @@ mod by_function;
 mod by_path;
 mod condition;
 pub mod evidence;
-mod functions;
+pub(crate) mod functions;
 mod json;
 mod measure;
 pub mod noise;
@@ -29,7 +29,7 @@ use crate::names::Names;
 use crate::sources::drive::Progress;
 use crate::sources::source::Source;
 use crate::tree::Totals;
-use calltap_names::{FunctionNames, ShortNames, Word};
+use calltap_names::{ShortNames, Word};
 use calltap_trace::ClockKind;
 use evidence::Mean;
 use functions::Function;
@@ -87,7 +87,7 @@ impl Default for Options {
 }
 
 /// The recordings of both sides.
-type Sources<'a> = [&'a [&'a dyn Source]; 2];
+pub(crate) type Sources<'a> = [&'a [&'a dyn Source]; 2];
 
 /// A function, or a call path, in the recordings of both sides.
 #[derive(Clone, Debug)]
@@ -195,7 +195,7 @@ pub fn collect(
 
 fn passes(function: &Function, options: &Options) -> bool {
     options.filter.is_empty() || {
-        let names = FunctionNames::new([function.name.as_str()], Some(function.module.as_str().into()));
+        let names = function.names();
         options.filter.iter().any(|word| word.matches(&names))
     }
 }

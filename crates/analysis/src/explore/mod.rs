@@ -5,12 +5,14 @@
 //! [`crate::graph`].
 
 mod calls;
+mod compare;
 mod flame;
 mod heat;
 mod values;
 mod window;
 
 pub use calls::SlowCall;
+pub use compare::{Base, Both, Calls, ComparedBox, ComparedFlame, Width};
 pub use flame::{Box, Flame};
 pub use heat::{Columns, Heat};
 pub use values::{CallValues, Place};

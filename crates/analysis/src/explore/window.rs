@@ -4,8 +4,7 @@ use super::{Explorer, Flame, Function, list};
 use crate::error::Error;
 use crate::graph::function;
 use crate::histogram::Histograms;
-use crate::off::Off;
-use crate::paths::{self, By, Children, NODES, NodeOff, Of, Paths};
+use crate::paths::{self, By, Children, NODES, Of, Paths};
 use crate::sources::part::{Part, Which};
 use crate::sources::source::Source;
 use crate::sums;
@@ -77,10 +76,7 @@ impl<S: Source> Explorer<S> {
             Of::Site(found) => self.known(found) == site,
             _ => false,
         };
-        let found = function::find(paths, is_it)?;
-        let mut paths = if callers { found.callers } else { found.callees };
-        paths.nodes[0].total = found.total;
-        paths.add_off(0, &NodeOff { total: found.off.unwrap_or_default(), own: Off::default() });
+        let paths = function::find(paths, is_it)?.whole(callers);
         Some(self.boxes(&paths, &paths.children(), 0, by, narrowest))
     }
 }

@@ -21,6 +21,16 @@ pub(crate) struct Found {
     pub(crate) off: Option<Off>,
 }
 
+impl Found {
+    /// Returns the paths of the callees or the callers, whose root has the functions' time.
+    pub(crate) fn whole(self, callers: bool) -> Paths {
+        let mut paths = if callers { self.callers } else { self.callees };
+        paths.nodes[0].total = self.total;
+        paths.add_off(0, &NodeOff { total: self.off.unwrap_or_default(), own: Off::default() });
+        paths
+    }
+}
+
 /// Merges the callers and callees of all target nodes; `None` if there is no target.
 pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Found> {
     let empty = || Paths::switching(NODES, paths.off(0).is_some());

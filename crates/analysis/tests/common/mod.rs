@@ -25,6 +25,7 @@ pub fn recording(text: &str) -> MemorySource {
         id: 0,
         process: 0,
         path: "/usr/bin/app".into(),
+        link: None,
         build_id: Some("c0ffee".into()),
         bias: 0x400000,
         range: (0x400000, 0x500000),

@@ -60,13 +60,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         QuestionSubject::Program(command) => Subject::Program(command),
         QuestionSubject::Process(pid) => Subject::Process {
             pid,
-            max_overhead: arguments
-                .text("max-overhead")
-                .filter(|_| !kind.sums())
-                .map(|text| values::share(&text))
-                .transpose()?
-                .flatten(),
-            duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
+            max_overhead: match kind.sums() {
+                true => None,
+                false => values::share_of(arguments, "max-overhead")?,
+            },
+            duration: values::time_of(arguments, "duration")?,
         },
     };
     let starts = matches!(subject, Subject::Program(_));

@@ -94,7 +94,10 @@ impl Kind {
             "latency" => ("latency", Query::Latency(buckets(arguments)?, by(arguments))),
             "slower" => {
                 let time = (!functions.is_empty()).then(|| functions.remove(0));
-                let time = values::time(&time.context("no time named: 'calltap slower 1ms [FUNCTION...]'")?)?;
+                let usage = "'calltap slower 1ms [FUNCTION...]'";
+                let time = time.with_context(|| format!("no time named: {usage}"))?;
+                let time =
+                    values::time(&time).with_context(|| format!("slower begins with a time, {usage}"))?;
                 ("slower", Query::Slower(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
             }
             "stacks" => ("stacks", Query::Stacks),
@@ -122,7 +125,7 @@ impl Kind {
         let (types, functions) =
             if name == "futures" { (functions, Vec::new()) } else { (Vec::new(), functions) };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
-        let stack_size = || values::size(&arguments.text("stack-size").unwrap_or_default());
+        let stack_size = || values::size_of(arguments, "stack-size").map(Option::unwrap_or_default);
         let stack_bytes = match query {
             // With every function asked about, or with filters that name the callers, the callers
             // are traced and need no unwinding.
@@ -287,7 +290,8 @@ impl Kind {
 
 fn buckets(arguments: &Arguments) -> Result<Buckets> {
     let Some(text) = arguments.text("linear") else { return Ok(Buckets::Log2) };
-    match u64::try_from(values::time(&text)?.as_nanos()) {
+    let width = values::time_of(arguments, "linear")?.unwrap_or_default();
+    match u64::try_from(width.as_nanos()) {
         Ok(width) if width > 0 => Ok(Buckets::Linear(width)),
         _ => bail!("--linear: '{text}' is not a width, as in 100us"),
     }

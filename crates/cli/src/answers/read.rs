@@ -104,10 +104,10 @@ pub fn widths(arguments: &Arguments) -> Result<Widths> {
     if arguments.is_set("each") || arguments.text("by").as_deref() == Some("value") {
         return Ok(Widths::Each);
     }
-    let Some(text) = arguments.text("linear") else { return Ok(Widths::Log2) };
-    match values::size(&text)? {
-        0 => bail!("--linear: a width of 0 is not possible"),
-        width => Ok(Widths::Linear(width)),
+    match values::size_of(arguments, "linear")? {
+        None => Ok(Widths::Log2),
+        Some(0) => bail!("--linear: a width of 0 is not possible"),
+        Some(width) => Ok(Widths::Linear(width)),
     }
 }
 

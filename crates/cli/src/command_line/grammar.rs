@@ -179,6 +179,9 @@ pub fn mistake(said: &str, command: &str) -> String {
     if let Some((option, _)) = option.filter(|(option, _)| is_known && option.starts_with('-')) {
         return format!("{} ('calltap help {command}' lists them)", no_option(option, command));
     }
+    if let Some((word, _)) = option.filter(|_| is_known) {
+        return format!("{word}: {command} takes no such word ('calltap help {command}' tells its usage)");
+    }
     let command = if is_known { format!(" {command}") } else { String::new() };
     let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
     format!("{text} ('calltap help{command}' has the options)")
@@ -236,8 +239,10 @@ fn without_heading(out: &mut dyn Write) -> impl Write + '_ {
 /// Writes a shell's completion script.
 pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
     let shell: clap_complete::Shell = shell.parse().ok().context("unknown shell")?;
-    clap_complete::generate(shell, &mut grammar(), NAME, &mut &mut *out);
-    Ok(())
+    // The generator panics where its output is closed.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut grammar(), NAME, &mut script);
+    Ok(out.write_all(&script)?)
 }
 
 #[cfg(test)]

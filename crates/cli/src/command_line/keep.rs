@@ -43,7 +43,7 @@ pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
     }
     let rules = rules.iter().map(|text| rule("--slow", text)).collect::<Result<Vec<SlowRule>>>()?;
     must_see_all("slow", arguments)?;
-    let memory = values::size(&arguments.text("slow-memory").unwrap_or_default())?;
+    let memory = values::size_of(arguments, "slow-memory")?.unwrap_or_default();
     Ok(Some(Slow { rules, memory }))
 }
 
@@ -182,8 +182,8 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
     if files == 0 {
         bail!("--snapshots must be at least 1");
     }
-    let last = values::time(&arguments.text("last").unwrap_or_default())?;
-    let memory = values::size(&arguments.text("history").unwrap_or_default())?;
+    let last = values::time_of(arguments, "last")?.unwrap_or_default();
+    let memory = values::size_of(arguments, "history")?.unwrap_or_default();
     Ok(Some(Flight { on, last, memory, files }))
 }
 

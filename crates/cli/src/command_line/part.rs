@@ -18,7 +18,7 @@ pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result
     roots.iter().chain(&targets).try_for_each(|glob| view_flags::must_match(source.meta(), glob))?;
     let time = |flag| arguments.text(flag).map(|text| moment(source, flag, &text)).transpose();
     let (from, until) = (time("from")?, time("until")?);
-    let longer = arguments.text("longer").map(|text| values::time(&text)).transpose()?;
+    let longer = values::time_of(arguments, "longer")?;
     let depth = if levels { arguments.number("depth")? } else { None };
     if depth == Some(0) {
         bail!("--depth: no call is 0 levels deep; 1 is the outermost calls");

@@ -1,7 +1,7 @@
 //! Sizes, times and numbers as users write them.
 
 use crate::command_line::arguments::Arguments;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use calltap_session::{Discovery, PatchMode};
 use std::time::Duration;
 
@@ -21,11 +21,29 @@ pub fn size(text: &str) -> Result<u64> {
     }
 }
 
+/// Returns the size that is the value of a flag.
+pub fn size_of(arguments: &Arguments, name: &str) -> Result<Option<u64>> {
+    let parse = |text: String| size(&text).with_context(|| format!("--{name}"));
+    arguments.text(name).map(parse).transpose()
+}
+
+/// Returns the time that is the value of a flag.
+pub fn time_of(arguments: &Arguments, name: &str) -> Result<Option<Duration>> {
+    let parse = |text: String| time(&text).with_context(|| format!("--{name}"));
+    arguments.text(name).map(parse).transpose()
+}
+
+/// Returns the share that is the value of a flag; `None` is no limit.
+pub fn share_of(arguments: &Arguments, name: &str) -> Result<Option<f64>> {
+    let parse = |text: String| share(&text).with_context(|| format!("--{name}"));
+    Ok(arguments.text(name).map(parse).transpose()?.flatten())
+}
+
 /// Returns the value of `--buffer-size`; `None` if the size depends on the number of threads.
 pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
     match arguments.text("buffer-size").as_deref() {
         None | Some("auto") => Ok(None),
-        Some(text) => size(text).map(Some),
+        Some(_) => size_of(arguments, "buffer-size"),
     }
 }
 

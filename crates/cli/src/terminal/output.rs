@@ -1,6 +1,7 @@
 //! The output of a view: standard output, or a file that appears only when it is complete.
 
 use crate::command_line::arguments::Arguments;
+use crate::terminal::named_pipe;
 use crate::terminal::pager::{self, Pager};
 use anyhow::{Context, Result};
 use std::cmp::Ordering;
@@ -116,6 +117,7 @@ impl Output {
         };
         // A device or a pipe is written to directly.
         if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+            let _reader = named_pipe::with_reader(&path)?;
             let file = File::options().write(true).open(&path).with_context(|| path.display().to_string())?;
             return Ok(Output { to: Box::new(BufWriter::new(file)), file: None });
         }

@@ -24,7 +24,7 @@ const DEEPEST: usize = 16;
 /// Runs the compiler. The exit status is the compiler's.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let words = arguments.words("operand");
-    let Some((compiler, rest)) = words.split_first() else { return Ok(ExitCode::from(2)) };
+    let Some((compiler, rest)) = words.split_first() else { return Ok(ExitCode::FAILURE) };
     let mut command = Command::new(compiler);
     command.args(rest);
     let mut all = Vec::new();

@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "DEBUGINFOD_URLS is not set: it names the servers to ask, as in DEBUGINFOD_URLS=https://debuginfod.debian.net"
         );
     }
-    let limit = values::size(&arguments.text("max-size").unwrap_or_default())?;
+    let limit = values::size_of(arguments, "max-size")?.unwrap_or_default();
     let mut files: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
     files.extend(processes::all(arguments)?.iter().map(|pid| calltap_session::process_program_link(*pid)));
     if files.is_empty() {

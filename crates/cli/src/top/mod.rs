@@ -122,7 +122,7 @@ fn look_at(
 
 /// Returns the length of an interval.
 pub fn interval(arguments: &Arguments) -> Result<Duration> {
-    let interval = values::time(&arguments.text("interval").unwrap_or_default())?;
+    let interval = values::time_of(arguments, "interval")?.unwrap_or_default();
     if interval < SHORTEST {
         bail!("--interval must be at least {}ms", SHORTEST.as_millis());
     }
@@ -138,7 +138,7 @@ fn options(pid: u32, is_several: bool, arguments: &Arguments) -> Result<Options>
     let about = if words.python.is_empty() { about } else { Vec::new() };
     calltap_selection::add(&mut words, &about);
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
-    let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
+    let max_overhead = values::share_of(arguments, "max-overhead")?;
     let subject = Subject::Process { pid, duration: None, max_overhead };
     Ok(Options {
         buffer_size: values::buffer_size(arguments)?,

@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!("a trace and '-p PID' exclude each other: name one of them");
     }
     if !screen::is_there() {
-        bail!("explore needs a terminal: without one use 'calltap report', 'calltap top' or 'calltap view'");
+        bail!("tui needs a terminal: without one use 'calltap report', 'calltap top' or 'calltap view'");
     }
     match &pids[..] {
         [] if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),

@@ -28,7 +28,6 @@ const COLUMNS: u64 = 4096;
 const THREADS: usize = 64;
 /// Number of stretches that a window of time is divided into at most.
 const FINEST: u64 = 1 << 16;
-
 /// Number of a thread's incidents that are marked at most.
 const MARKS: u64 = 4096;
 
@@ -51,7 +50,8 @@ impl Refusal {
 pub struct Query<'a>(pub &'a str);
 
 impl Query<'_> {
-    fn text(&self, key: &str) -> Option<&str> {
+    /// Returns the value of a key.
+    pub fn text(&self, key: &str) -> Option<&str> {
         let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         pairs.filter(|(name, _)| *name == key).map(|(_, value)| value).next()
     }

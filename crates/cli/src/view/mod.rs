@@ -6,6 +6,7 @@
 
 mod api;
 mod browser;
+mod compare;
 mod connections;
 mod save;
 mod server;
@@ -20,9 +21,10 @@ use crate::terminal::progress::Progress;
 use crate::terminal::units::bytes;
 use crate::top::{self, several, several::Watching};
 use anyhow::{Context, Result, anyhow, bail};
-use calltap_analysis::explore::Explorer;
+use calltap_analysis::explore::{Base, Explorer};
 use calltap_analysis::timeline::Limits;
 use calltap_trace::TraceReader;
+use compare::Compared;
 use server::Server;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -41,9 +43,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let pids = crate::command_line::processes::all(arguments)?;
     if let Some(page) = arguments.path("save") {
         return match pids.first() {
-            None => save(&arguments.shown().unwrap_or_else(|| "calltap.data".into()), &page),
+            None => save(&arguments.shown().unwrap_or_else(|| "calltap.data".into()), &page, arguments),
             Some(pid) => bail!("--save needs a trace: 'calltap record -p {pid}' makes one"),
         };
+    }
+    if let (Some(pid), Some(_)) = (pids.first(), arguments.path("base")) {
+        bail!("--base compares traces: 'calltap record -p {pid}' makes one");
     }
     match (arguments.shown(), &pids[..]) {
         (Some(_), [_, ..]) => bail!("a trace and '-p PID' exclude each other: name one of them"),
@@ -58,15 +63,17 @@ fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }
+    let base = open_base(arguments)?;
+    let events = reader.event_count() + base.as_ref().map_or(0, |(_, base)| base.event_count());
     // The port is bound before the events are read, so that an error appears at once.
     let server = Server::new(port)?;
     let over = end_flag()?;
-    let subject = Arc::new(File::new(path, reader.event_count()));
+    let subject = Arc::new(File::new(path, events));
     // A scope would wait for this thread: calltap ends when it is told to, even if events are still
     // to be read.
     let reading = {
         let subject = Arc::clone(&subject);
-        thread::spawn(move || read(&subject, reader))
+        thread::spawn(move || read(&subject, reader, base, events))
     };
     server.announce(arguments)?;
     server.serve(&*subject, || {
@@ -83,20 +90,43 @@ fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {
 }
 
 /// Writes the page of a trace into a file, which can be viewed without calltap.
-fn save(path: &Path, page: &Path) -> Result<()> {
+fn save(path: &Path, page: &Path, arguments: &Arguments) -> Result<()> {
     let reader = TraceReader::open(path)?;
+    let base = open_base(arguments)?;
     let mut progress = Progress::new(reader.event_count());
     let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
     progress.finish();
-    let saved = save::page(&explorer, &path.display().to_string())?;
+    let base = base.map(|(title, base)| compared(title, base, &explorer, &mut |_| {})).transpose()?;
+    let saved = save::page(&explorer, base.as_ref(), &path.display().to_string())?;
     std::fs::write(page, &saved.text).with_context(|| page.display().to_string())?;
     tell!("calltap: {} in {}. {}", bytes(saved.text.len() as u64), page.display(), saved.note);
     Ok(())
 }
 
+/// Opens the trace of `--base`.
+fn open_base(arguments: &Arguments) -> Result<Option<(String, TraceReader)>> {
+    let Some(path) = arguments.path("base") else { return Ok(None) };
+    let (reader, title) = (TraceReader::open(&path)?, path.display().to_string());
+    for complaint in reader.complaints() {
+        tell!("calltap: {title}: {complaint}");
+    }
+    Ok(Some((title, reader)))
+}
+
+/// Reads the events of a base.
+fn compared(
+    title: String,
+    base: TraceReader,
+    explorer: &Explorer<TraceReader>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Compared> {
+    Ok(Compared { title, base: Base::new(base, explorer, Some(progress))? })
+}
+
 /// Reads all events, while the page is served already.
-fn read(subject: &File, reader: TraceReader) -> Result<()> {
-    let mut progress = Progress::new(reader.event_count());
+fn read(subject: &File, reader: TraceReader, base: Option<(String, TraceReader)>, events: u64) -> Result<()> {
+    let own = reader.event_count();
+    let mut progress = Progress::new(events);
     let explorer = Explorer::new(
         reader,
         Limits::default(),
@@ -105,15 +135,21 @@ fn read(subject: &File, reader: TraceReader) -> Result<()> {
             subject.has_read(done);
         }),
     );
+    let explorer = explorer?;
+    let mut has_read = |done| {
+        progress.set(own + done);
+        subject.has_read(own + done);
+    };
+    let base = base.map(|(title, base)| compared(title, base, &explorer, &mut has_read)).transpose()?;
     progress.finish();
-    subject.complete(explorer?);
+    subject.complete(explorer, base);
     Ok(())
 }
 
 fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
     let interval = top::interval(arguments)?;
     let idle = arguments.text("idle").unwrap_or_default();
-    let idle = if idle == "none" { None } else { Some(values::time(&idle)?) };
+    let idle = if idle == "none" { None } else { values::time_of(arguments, "idle")? };
     let all = Watching::new(pids, arguments)?;
     let server = Server::new(port)?;
     // The flag is set up first: a signal may arrive right after the end of the process.

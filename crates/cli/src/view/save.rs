@@ -5,6 +5,7 @@
 //! them as the server does. It has the details of the functions with the most time.
 
 use super::api::{self, Query, Refusal};
+use super::compare::Compared;
 use super::server::FILES;
 use anyhow::{Context, Result, anyhow};
 use calltap_analysis::explore::{Explorer, Place};
@@ -47,7 +48,7 @@ pub struct Saved {
 }
 
 /// Returns the page of a trace.
-pub fn page<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Result<Saved> {
+pub fn page<S: Source + Sync>(explorer: &Explorer<S>, base: Option<&Compared>, title: &str) -> Result<Saved> {
     let mut found = Answers::default();
     found.add_details(explorer, title)?;
     found.add_flames(explorer)?;
@@ -62,13 +63,15 @@ pub fn page<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Result<Sav
         ask(explorer, title, "overview", &format!("columns={COLUMNS}"))?,
     );
     let data = format!(
-        "{{\"summary\":{summary},\"functions\":{functions},\"overview\":{overview},\"exact\":{},\"lanes\":{lanes},\"details\":{{{}}},\"flames\":{{{}}},\"heats\":{},\"values\":{},\"sources\":{}}}",
+        "{{\"summary\":{summary},\"functions\":{functions},\"overview\":{overview},\"exact\":{},\"lanes\":{lanes},\"details\":{{{}}},\"flames\":{{{}}},\"heats\":{},\"values\":{},\"sources\":{},\"base\":{},\"compared\":{}}}",
         resolution == 0,
         found.details.join(","),
         found.flames.join(","),
         heats(explorer)?,
         values(explorer)?,
-        sources(explorer)
+        sources(explorer),
+        base.map_or(Value::Null, |base| base.describe(explorer)),
+        base.map(|base| differences(explorer, base)).transpose()?.unwrap_or_default()
     );
     Ok(Saved { text: html(&data)?, note })
 }
@@ -175,6 +178,19 @@ fn values<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
     let found = explorer.values_of(&functions, &calls)?;
     let named = |(thread, start, depth): &Place| format!("{}.{start}.{depth}", thread.0);
     Ok(found.iter().map(|(place, values)| (named(place), api::values_json(values))).collect())
+}
+
+/// Returns the flame graphs of differences of all calls, by time and by whether widths are the
+/// base's.
+fn differences<S: Source>(explorer: &Explorer<S>, base: &Compared) -> Result<Value> {
+    let times = if base.base.has_switches(explorer) { &TIMES[..] } else { &TIMES[..1] };
+    let mut all = serde_json::Map::new();
+    for (by, of_base) in times.iter().flat_map(|by| [(by, 0), (by, 1)]) {
+        let query = format!("by={by}&base={of_base}&root=0");
+        let flame = base.flame_from(explorer, &Query(&query), NARROWEST);
+        all.insert(format!("{by}.{of_base}"), flame.map_err(|refusal| anyhow!("{}", refusal.why))?);
+    }
+    Ok(all.into())
 }
 
 fn flame<S: Source>(explorer: &Explorer<S>, query: &str, narrowest: f64) -> Result<String> {

@@ -1,6 +1,7 @@
 //! The subject of a page: a trace file, one process, or several.
 
 use super::api::{self, Query, Refusal};
+use super::compare::Compared;
 use crate::seen::Seen;
 use crate::top::switches::State;
 use calltap_analysis::explore::Explorer;
@@ -18,6 +19,11 @@ pub trait Subject: Sync {
 
     /// Returns how far the events are read, while some are not read yet.
     fn progress(&self) -> Option<Value>;
+
+    /// Returns the name of the trace that this one is compared with, if there is one.
+    fn base(&self) -> Option<Value> {
+        None
+    }
 
     /// Returns id and name of each process, if there are several; `process=` names one of them.
     fn processes(&self) -> Vec<(u32, String)> {
@@ -39,6 +45,7 @@ pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Res
         ("switch", false) | (_, true) => Err(Refusal::new(405, "not in this way")),
         ("progress", _) => Ok(subject.progress().unwrap_or(Value::Null).to_string()),
         ("processes", _) => Ok(json!(subject.processes()).to_string()),
+        ("base", _) => Ok(subject.base().unwrap_or(Value::Null).to_string()),
         ("live", _) => subject.live(&query).map(|live| live.unwrap_or(Value::Null).to_string()),
         _ => subject.ask(name, &query),
     }
@@ -47,7 +54,7 @@ pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Res
 /// A trace file. Its page is served while its events are being read; until they are, questions
 /// about them are refused.
 pub struct File {
-    explorer: OnceLock<Explorer<TraceReader>>,
+    read: OnceLock<(Explorer<TraceReader>, Option<Compared>)>,
     path: PathBuf,
     events: u64,
     /// Number of events read so far.
@@ -55,9 +62,9 @@ pub struct File {
 }
 
 impl File {
-    /// Returns a file with `events` events, none of which is read yet.
+    /// Returns a file that has, with its base, `events` events, none of which is read yet.
     pub fn new(path: PathBuf, events: u64) -> File {
-        File { explorer: OnceLock::new(), path, events, done: AtomicU64::new(0) }
+        File { read: OnceLock::new(), path, events, done: AtomicU64::new(0) }
     }
 
     /// Sets the number of events read so far.
@@ -66,26 +73,34 @@ impl File {
     }
 
     /// Sets the calls, once all events are read.
-    pub fn complete(&self, explorer: Explorer<TraceReader>) {
+    pub fn complete(&self, explorer: Explorer<TraceReader>, base: Option<Compared>) {
         // The cell is set only once.
-        let _ = self.explorer.set(explorer);
+        let _ = self.read.set((explorer, base));
     }
 
     /// Whether all events are read.
     pub fn is_read(&self) -> bool {
-        self.explorer.get().is_some()
+        self.read.get().is_some()
     }
 }
 
 impl Subject for File {
     fn ask(&self, name: &str, query: &Query<'_>) -> Result<String, Refusal> {
-        let Some(explorer) = self.explorer.get() else {
+        let Some((explorer, base)) = self.read.get() else {
             return Err(Refusal::new(
                 503,
                 "the events of the trace are not all read yet: ask for 'progress'",
             ));
         };
-        api::explore(explorer, &self.path.display().to_string(), name, query)
+        match base {
+            Some(base) if name == "compare" => base.flame(explorer, query).map(|flame| flame.to_string()),
+            _ => api::explore(explorer, &self.path.display().to_string(), name, query),
+        }
+    }
+
+    fn base(&self) -> Option<Value> {
+        let (explorer, base) = self.read.get()?;
+        Some(base.as_ref()?.describe(explorer))
     }
 
     fn progress(&self) -> Option<Value> {

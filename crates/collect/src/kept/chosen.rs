@@ -1,7 +1,7 @@
 //! Functions that the user's words name, resolved as the trace describes them.
 
 use calltap_names::{Word, is_named};
-use calltap_trace::{Record, SiteId};
+use calltap_trace::{Module, Record, SiteId};
 use std::collections::HashMap;
 
 /// Words that name functions, each with a value for them.
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 pub struct Chosen<T> {
     words: Vec<(Word, T)>,
     /// Paths of modules, by id.
-    modules: HashMap<u32, String>,
+    modules: HashMap<u32, Module>,
     /// Value of each site.
     sites: Vec<Option<T>>,
 }
@@ -28,12 +28,12 @@ impl<T: Copy + Ord> Chosen<T> {
     /// Takes the descriptions of modules and functions.
     pub fn record(&mut self, record: &Record) {
         match record {
-            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
+            Record::Module(module) => drop(self.modules.insert(module.id, module.clone())),
             Record::Sites { sites } => {
                 for site in sites {
                     let place = site.id.0 as usize;
                     self.sites.resize(self.sites.len().max(place + 1), None);
-                    let module = self.modules.get(&site.module).map(String::as_str);
+                    let module = self.modules.get(&site.module).map(Module::names);
                     let says = self.words.iter().filter(|(word, _)| is_named(word, site.names(), module));
                     self.sites[place] = says.map(|(_, what)| *what).min();
                 }

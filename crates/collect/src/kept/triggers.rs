@@ -5,7 +5,7 @@
 //! order of time: the events of an interval are held back until all of them were read.
 
 use calltap_names::{Word, is_named};
-use calltap_trace::{Action, Event, Record, Site, uses};
+use calltap_trace::{Action, Event, Module, Record, Site, uses};
 use std::collections::HashMap;
 
 /// A trigger.
@@ -24,7 +24,7 @@ pub struct Trigger {
 pub struct Triggers {
     all: Vec<(Word, Trigger)>,
     /// Paths of modules, by id.
-    modules: HashMap<u32, String>,
+    modules: HashMap<u32, Module>,
     /// Indices of the triggers of each site.
     by_site: Vec<Vec<usize>>,
     /// Whether the recording is on, at the end of what was settled.
@@ -54,7 +54,7 @@ impl Triggers {
     /// Takes the descriptions of modules and functions.
     pub fn record(&mut self, record: &Record) {
         match record {
-            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
+            Record::Module(module) => drop(self.modules.insert(module.id, module.clone())),
             Record::Sites { sites } => sites.iter().for_each(|site| self.describe(site)),
             _ => {}
         }
@@ -63,7 +63,7 @@ impl Triggers {
     /// Finds the triggers of a site.
     fn describe(&mut self, site: &Site) {
         let place = site.id.0 as usize;
-        let module = self.modules.get(&site.module).map(String::as_str);
+        let module = self.modules.get(&site.module).map(Module::names);
         self.by_site.resize(self.by_site.len().max(place + 1), Vec::new());
         let is = |(_, (word, _)): &(usize, &(Word, Trigger))| is_named(word, site.names(), module);
         self.by_site[place] = self.all.iter().enumerate().filter(is).map(|(at, _)| at).collect();

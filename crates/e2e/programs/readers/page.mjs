@@ -268,7 +268,40 @@ async function values() {
   check(returned === given + 1, `leaf(${given}) returned ${returned}`);
 }
 
-await ({ live, several, values }[what] || file)();
+// A flame graph of differences: its colours, its texts, and the functions that are gone.
+async function compare() {
+  await open("light");
+  await until(`!document.getElementById("against").hidden && document.getElementById("boxes").width > 300`);
+  await accessible();
+  await until(`document.getElementById("changes").textContent.includes("on paths that are gone, which have no width here")`);
+  const [red, blue] = await page(TINTS);
+  check(red > 1000 && blue < red / 100, `slower and new calls: ${red} red and ${blue} blue pixels`);
+  await page(`document.getElementById("flames").focus()`);
+  await press(["ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown"]);
+  const parse = await spoken();
+  check(/^parse: .* in the base: \+.*; 40 calls, 40 in the base$/.test(parse), `said of parse: ${parse}`);
+  await press("ArrowRight");
+  const fresh = await spoken();
+  check(/^new_step: new: .*; 40 calls, 0 in the base$/.test(fresh), `said of new_step: ${fresh}`);
+  await page(`document.querySelector("[data-against=base]").click()`);
+  await until(`document.querySelector("[data-against=base]").getAttribute("aria-checked") === "true"`);
+  await until(`!document.getElementById("changes").textContent.includes("which have no width here")`);
+  await until(`${TINTS}[1] > 1000`);
+  await page(`document.getElementById("flames").focus()`);
+  await press(["ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"]);
+  const gone = await spoken();
+  check(/^old_step: gone: .* and 40 calls in the base$/.test(gone), `said of old_step: ${gone}`);
+  // Zoomed into, and with the calls of this trace alone.
+  await press("ArrowLeft");
+  await press("Enter");
+  await until(`document.querySelectorAll("#crumbs button").length === 3`);
+  await page(`document.querySelector("[data-against=none]").click()`);
+  await until(`document.getElementById("changes").hidden && document.getElementById("crumbs").textContent.includes("a click zooms in")`);
+}
+// The numbers of pixels of the flame graph that are more red than blue, and more blue than red.
+const TINTS = `(() => { const c = document.getElementById("boxes"); const copy = new OffscreenCanvas(c.width, c.height).getContext("2d", { willReadFrequently: true }); copy.drawImage(c, 0, 0); const d = copy.getImageData(0, 0, c.width, c.height).data; const count = [0, 0]; for (let i = 0; i < d.length; i += 4) { if (d[i] > d[i + 2] + 40) count[0]++; if (d[i + 2] > d[i] + 40) count[1]++; } return count; })()`;
+
+await ({ live, several, values, compare }[what] || file)();
 const elsewhere = asked.filter(url => !url.startsWith(address) && !["about:", "chrome:", "data:"].some(own => url.startsWith(own)));
 check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
 check(!said.length, "said on the console:");

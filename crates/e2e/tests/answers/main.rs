@@ -9,6 +9,7 @@ mod displays;
 mod exchange;
 mod flight;
 mod futures;
+mod howto;
 mod installing;
 mod left;
 mod names;

@@ -135,6 +135,27 @@ fn a_program_has_the_name_of_the_link_by_which_it_was_started() {
         check(&["count", word, "-p", &pid, "--duration", "0.1"]);
     }
     check(&["record", "-o", &trace, "--slow", "paced-server:nap>1us", "-F", "nap", "--", &link]);
+    let has_nap = |words: &[&str]| {
+        let run = calltap_run(words);
+        assert!(
+            run.status.success() && run.stdout.contains("nap"),
+            "{words:?}: {}{}",
+            run.stdout,
+            run.stderr
+        );
+    };
+    has_nap(&["report", &trace]);
+    // Views of a trace know the link, too.
+    assert!(calltap_run(&["record", "-q", "-o", &trace, "--", &link]).status.success());
+    for word in ["paced-server:nap", "nap:mod:paced-server", "paced:nap"] {
+        has_nap(&["report", &trace, "-F", word]);
+        has_nap(&["graph", &trace, "-F", word]);
+        has_nap(&["replay", &trace, "--graph", word]);
+        has_nap(&["count", word, &trace]);
+        has_nap(&["diff", &trace, &trace, "--all", "-F", word]);
+    }
+    let none = calltap_run(&["report", &trace, "-F", "paced-client:nap"]);
+    assert!(!none.status.success() && none.stderr.contains("'paced-client:nap'"), "{}", none.stderr);
     let other = calltap_run(&["record", "-o", &trace, "-F", "paced-client:nap", "--", &link]);
     assert!(!other.status.success() && other.stderr.contains("'paced-client:nap'"), "{}", other.stderr);
     assert!(resident.end().0.success());

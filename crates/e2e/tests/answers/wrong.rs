@@ -1,84 +1,147 @@
-//! Wrong usages: each prints one line that says what failed, on what, why, and what to do.
+//! Wrong usages: each prints one line that says what failed, on what, why, and what to do, and has
+//! the exit status of docs/reference/exit-status.md.
 
-use calltap_e2e::{GCC, Resident, calltap_run, changed_text, compile};
+use calltap_e2e::{GCC, Resident, calltap, calltap_run, changed_text, compile, end_of};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+/// Exit status of calltap for a wrong usage.
+const WRONG: i32 = 1;
 
 /// A command line, and the texts that its message must contain.
 type Case<'a> = (&'a [&'a str], &'a [&'a str]);
+
+/// Exit statuses where the program to record cannot be started, by words of the message.
+const NOT_STARTED: [(&str, i32); 4] =
+    [("no such file", 127), ("PATH", 127), ("is a directory", 126), ("not executable", 126)];
+
+/// Returns the exit status that a refusal must have.
+fn status_of(words: &[&str], line: &str) -> i32 {
+    let is_of_program = matches!(words, ["record", "--", _]);
+    let known = NOT_STARTED.iter().find(|(words, _)| is_of_program && line.contains(words));
+    known.map_or(WRONG, |(_, status)| *status)
+}
 
 /// Checks that each command line is refused in one line that contains the texts.
 #[track_caller]
 fn check_all(cases: &[Case<'_>]) {
     for (words, says) in cases {
         let run = calltap_run(words);
-        assert!(!run.status.success(), "{words:?} succeeded: {}", run.stdout);
         let lines: Vec<&str> = run.stderr.lines().collect();
         assert!(lines.len() == 1 && run.stdout.is_empty(), "{words:?}: {lines:#?} {}", run.stdout);
         assert!(lines[0].starts_with("calltap: "), "{words:?}: {}", lines[0]);
+        assert_eq!(run.status.code(), Some(status_of(words, lines[0])), "{words:?}: {}", lines[0]);
         for part in *says {
             assert!(lines[0].contains(part), "{words:?}: {part:?} is not in: {}", lines[0]);
         }
     }
 }
 
-#[test]
-fn a_wrong_usage_is_told_in_one_line() {
+/// Checks command lines about a running program, its id, a text file and a directory, and that the
+/// program goes on unchanged.
+#[track_caller]
+fn check_about_program(check: impl FnOnce([&str; 4])) {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let directory = program.directory().to_string_lossy().into_owned();
     let (path, pid) = (program.path.to_string_lossy().into_owned(), resident.pid.to_string());
     let text = program.directory().join("text").to_string_lossy().into_owned();
     std::fs::write(&text, "no trace\n").expect("a file");
-    let (p, t, x, d) = (pid.as_str(), text.as_str(), path.as_str(), directory.as_str());
-    let cases: [Case<'_>; 45] = [
-        (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
-        (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
-        (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
-        (&["record", "-F"], &["--filter", "calltap help record"]),
-        (&["record"], &["nothing to record", "-p PID"]),
-        (&["record", "-p", p, "--", x], &["exclude each other"]),
-        (&["record", "--", "/no/such/program"], &["/no/such/program", "no such file"]),
-        (&["record", "--", "no-such-program"], &["no-such-program", "PATH"]),
-        (&["record", "--", d], &["is a directory"]),
-        (&["record", "--", t], &["not executable"]),
-        (&["record", "-o", d, "--", x], &["a directory, and a trace is a file", "calltap.data"]),
-        (&["record", "-o", "/no/such/place/x", "--", x], &["/no/such/place/x"]),
-        (&["record", "-o", "-", "--", x], &["standard output", "-p PID"]),
-        (&["record", "--duration", "2", "--", x], &["--duration", "-p"]),
-        (&["record", "--max-overhead", "5%", "--", x], &["--max-overhead", "-p"]),
-        (&["record", "-p", p, "--duration", "2 hours"], &["'2 hours' is not a time", "seconds"]),
-        (&["record", "-p", p, "--max-overhead", "little"], &["'little' is not a percentage", "5%"]),
-        (&["record", "-p", p, "--buffer-size", "1X"], &["'1X' is not a size"]),
-        (&["record", "-p", "4194305"], &["process 4194305: no such process"]),
-        (&["record", "-p", "no-such-name"], &["no-such-name", "no process of this name"]),
-        (&["record", "-p", "-5"], &["-5"]),
-        (&["record", "--clock", "sundial", "--", x], &["sundial", "tsc"]),
-        (&["record", "--slow", "main", "--", x], &["--slow: 'main'", "handle_request>10ms"]),
-        (&["record", "-A", "nap@", "--clock", "sparse", "--", x], &["--clock sparse"]),
-        (&["record", "--tracer", "functon", "--", x], &["no tracer named 'functon'", "function_graph"]),
-        (&["report", "/no/such/trace"], &["/no/such/trace", "No such file"]),
-        (&["report", d], &[d]),
-        (&["count", "-F", "nap", "-p", p], &["-F: no option of count", "calltap count GLOB"]),
-        (&["report", t], &[t, "not a calltap trace"]),
-        (&["report", "-p", p], &["--profile", "calltap top"]),
-        (&["report", "-s", "speed", t], &["speed", "total"]),
-        (&["count", "nap"], &["no subject", "-p PID"]),
-        (&["count", "nap", "-p", p, "-i", t], &["one of"]),
-        (&["count", "nap", "/no/such.data"], &["/no/such.data", "No such file"]),
-        (&["count", t], &["no subject", "FILE"]),
-        (&["count", "nap", t], &[t, "is not a trace", "no subject"]),
-        (&["locks", "/no/such.data"], &["/no/such.data", "No such file"]),
-        (&["slower", "nap", "-p", p], &["'nap' is not a time"]),
-        (&["latency", "napp", "-p", p], &["no traceable function matches 'napp'", "nearest: nap"]),
-        (&["set", "-F", "nap"], &["no process named", "-p PID"]),
-        (&["detach", "-p", p], &[p, "not attached"]),
-        (&["recrod", "--", x], &["recrod", "record"]),
-        (&["count", "--childen", "nap", "-p", p], &["--childen: no option of count", "is it --children?"]),
-        (&["watch", "--by", "caller", "nap", "-p", p], &["--by: no option of watch", "calltap help watch"]),
-        (&["tracefs", "get", "tracing_on", "-p", "1,2"], &["2 processes", "takes one"]),
-    ];
-    check_all(&cases);
+    check([&path, &pid, &text, &directory]);
     assert_eq!(changed_text(resident.pid), [""; 0]);
     assert!(resident.end().0.success());
+}
+
+#[test]
+fn a_wrong_usage_is_told_in_one_line() {
+    check_about_program(|[x, p, t, d]| {
+        check_all(&[
+            (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
+            (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
+            (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
+            (&["record", "-F"], &["--filter", "calltap help record"]),
+            (&["record"], &["nothing to record", "-p PID"]),
+            (&["record", "-p", p, "--", x], &["exclude each other"]),
+            (&["record", "--", "/no/such/program"], &["/no/such/program", "no such file"]),
+            (&["record", "--", "no-such-program"], &["no-such-program", "PATH"]),
+            (&["record", "--", d], &["is a directory"]),
+            (&["record", "--", t], &["not executable"]),
+            (&["record", "-o", d, "--", x], &["a directory, and a trace is a file", "calltap.data"]),
+            (&["record", "-o", "/no/such/place/x", "--", x], &["/no/such/place/x"]),
+            (&["record", "-o", "-", "--", x], &["standard output", "-p PID"]),
+            (&["record", "--duration", "2", "--", x], &["--duration", "-p"]),
+            (&["record", "--max-overhead", "5%", "--", x], &["--max-overhead", "-p"]),
+            (&["record", "-p", p, "--duration", "2 hours"], &["'2 hours' is not a time", "seconds"]),
+            (&["record", "-p", p, "--max-overhead", "little"], &["'little' is not a percentage", "5%"]),
+            (&["record", "-p", p, "--buffer-size", "1X"], &["'1X' is not a size"]),
+            (&["record", "-p", "4194305"], &["process 4194305: no such process"]),
+            (&["record", "-p", "no-such-name"], &["no-such-name", "no process of this name"]),
+            (&["record", "-p", "-5"], &["-5"]),
+            (&["record", "--clock", "sundial", "--", x], &["sundial", "tsc"]),
+            (&["record", "--slow", "main", "--", x], &["--slow: 'main'", "handle_request>10ms"]),
+            (&["record", "-A", "nap@", "--clock", "sparse", "--", x], &["--clock sparse"]),
+            (&["record", "--tracer", "functon", "--", x], &["no tracer named 'functon'", "function_graph"]),
+            (&["report", "/no/such/trace"], &["/no/such/trace", "No such file"]),
+            (&["report", d], &[d]),
+            (&["count", "-F", "nap", "-p", p], &["-F: no option of count", "calltap count GLOB"]),
+            (&["report", t], &[t, "not a calltap trace"]),
+            (&["report", "-p", p], &["--profile", "calltap top"]),
+            (&["report", "-s", "speed", t], &["speed", "total"]),
+            (&["count", "nap"], &["no subject", "-p PID"]),
+            (&["count", "nap", "-p", p, "-i", t], &["one of"]),
+            (&["count", "nap", "/no/such.data"], &["/no/such.data", "No such file"]),
+            (&["count", t], &["no subject", "FILE"]),
+            (&["count", "nap", t], &[t, "is not a trace", "no subject"]),
+            (&["locks", "/no/such.data"], &["/no/such.data", "No such file"]),
+            (&["slower", "nap", "-p", p], &["'nap' is not a time"]),
+            (&["latency", "napp", "-p", p], &["no traceable function matches 'napp'", "nearest: nap"]),
+            (&["set", "-F", "nap"], &["no process named", "-p PID"]),
+            (&["detach", "-p", p], &[p, "not attached"]),
+            (&["recrod", "--", x], &["recrod", "record"]),
+            (
+                &["count", "--childen", "nap", "-p", p],
+                &["--childen: no option of count", "is it --children?"],
+            ),
+            (
+                &["watch", "--by", "caller", "nap", "-p", p],
+                &["--by: no option of watch", "calltap help watch"],
+            ),
+            (&["tracefs", "get", "tracing_on", "-p", "1,2"], &["2 processes", "takes one"]),
+        ]);
+    });
+}
+
+#[test]
+fn what_names_nothing_or_has_no_meaning_is_told_in_one_line() {
+    check_about_program(|[x, p, t, _]| {
+        check_all(&[
+            (&["record", "-N", "*", "--", x], &["-N takes away all functions", "-F"]),
+            (&["record", "-F", "nap", "-N", "nap", "--", x], &["-N takes away all functions"]),
+            (&["record", "-p", p, "-N", "*", "--duration", "1"], &["-N takes away all functions"]),
+            (&["record", "--if", "arg1 >", "--", x], &["'arg1 >'", "arg1 > 100"]),
+            (&["record", "--if", "arg1 > many", "--", x], &["'many' is no number"]),
+            (&["record", "--if", "nosuch@arg1 > 1", "--", x], &["no traceable function matches 'nosuch'"]),
+            (&["record", "--on", "nap:now", "--", x], &["--on: 'nap:now'", "trace_off"]),
+            (&["record", "--repeat", "0", "--", x], &["--repeat: '0'", "(5)"]),
+            (&["record", "--max-wait", "soon", "--", x], &["--max-wait: 'soon' is not a time"]),
+            (&["record", "--python", "x", "--", x], &["--python", "no CPython interpreter", "--follow"]),
+            (&["record", "--kernel", "", "--", x], &["--kernel names no function"]),
+            (&["record", "--snapshot-on", "never", "--", x], &["--snapshot-on: 'never'", "crash"]),
+            (&["report", "--format", "xml", t], &["'xml'", "json"]),
+            (&["report", "--limit", "-3", t], &["-3: no option of report"]),
+            (&["diff", t], &["two traces", "calltap diff A B"]),
+            (&["sites"], &["<BINARY>", "calltap help sites"]),
+            (&["histogram", "nap", "-p", p], &["'nap@arg1'"]),
+            (&["span", "nap@arg1", "-p", p], &["BEGIN@ITEM .. END@ITEM"]),
+            (&["why", "nap", "-p", p], &["handle_request>10ms"]),
+            (&["set", "-p", p, "-N", "*"], &[p, "not attached"]),
+            (&["slower", "nap", "1ms", "-p", p], &["calltap slower 1ms", "'nap' is not a time"]),
+            (&["top", "-p", p, "--", x], &["top takes no such word", "calltap help top"]),
+            (&["merge", t], &["fewer than two recordings", "calltap merge"]),
+            (&["tracefs", "mount", "/no/such/place", "-p", p], &["/no/such/place"]),
+        ]);
+    });
 }
 
 #[test]
@@ -91,4 +154,59 @@ fn a_contradiction_is_told_and_so_is_a_word_in_the_place_of_a_file() {
         (&["replay", "nap"], &["nap: cannot open", "--graph nap names a function"]),
         (&["export", "chrome"], &["chrome: cannot open", "--to chrome a format"]),
     ]);
+}
+
+#[test]
+fn a_command_without_words_shows_its_help() {
+    for (words, says) in [(&[][..], "Record:"), (&["tracefs"], "mount"), (&["tools"], "audit")] {
+        let run = calltap_run(words);
+        assert!(run.status.code() == Some(WRONG) && run.stdout.is_empty(), "{words:?}: {}", run.status);
+        assert!(run.stderr.contains(says), "{words:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_reader_that_ends_early_is_no_error() {
+    for words in [&["completions"][..], &["sites", "/bin/sh", "--json"], &["sites", "/bin/sh"]] {
+        let mut command = Command::new(calltap());
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("calltap");
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut said).expect("its messages");
+        assert!(end_of(child).success() && said.is_empty(), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_named_pipe_waits_for_its_reader_and_says_so() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let pipe = program.directory().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));
+    let recorded = program.directory().join("trace.data").display().to_string();
+    let path = program.path.display().to_string();
+    assert!(calltap_run(&["record", "-q", "-o", &recorded, "--", &path]).status.success());
+    let whole = calltap_run(&["report", &recorded, "--json"]).stdout;
+    for words in [&["report", &recorded, "--json", "-o"][..], &["record", "-q", "-o"]] {
+        let mut command = Command::new(calltap());
+        command.args(words).arg(&pipe);
+        if words[0] == "record" {
+            command.args(["--", &path]);
+        }
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("calltap");
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().expect("piped")).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("calltap: ") && line.contains("waits for a reader"), "{words:?}: {line}");
+        let mut read = Vec::new();
+        File::open(&pipe).expect("the pipe").read_to_end(&mut read).expect("its bytes");
+        assert!(end_of(child).success(), "{words:?}");
+        if words[0] == "report" {
+            assert_eq!(String::from_utf8_lossy(&read), whole);
+            continue;
+        }
+        let copy = program.directory().join("copy.data");
+        std::fs::write(&copy, &read).expect("a file");
+        let report = calltap_run(&["report", &copy.display().to_string(), "--json"]);
+        assert!(report.status.success() && report.stdout.contains("\"nap\""), "{}", report.stderr);
+    }
 }

@@ -177,6 +177,7 @@ mod tests {
             id,
             process: id,
             path: path.into(),
+            link: None,
             build_id: None,
             bias: range.0,
             range,

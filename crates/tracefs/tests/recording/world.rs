@@ -49,6 +49,7 @@ impl World {
             id: 0,
             process: 0,
             path: "/usr/bin/cc".into(),
+            link: None,
             build_id: None,
             bias: BASE,
             range: (BASE, BASE + 0x10000),

@@ -282,6 +282,12 @@ pub const LIVE: &[Command] = &[
                     "FILE",
                     "Write the page into a file that any browser opens without calltap, and serve nothing; what it does not have of the trace is said.",
                 ),
+                value(
+                    "base",
+                    None,
+                    "FILE",
+                    "Compare the trace with this one: a flame graph of the differences, red where calls take more time than in FILE, blue where less.",
+                ),
                 value("port", None, "PORT", "Serve at this port; else at any that is free."),
                 switch(
                     "no-browser",

@@ -19,6 +19,8 @@ export const state = {
   summary: null,
   functions: new Map(),
   live: null,
+  // The trace that this one is compared with, if there is one.
+  base: null,
   selected: null,
   filter: "",
   following: false,

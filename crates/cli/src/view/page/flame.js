@@ -1,22 +1,26 @@
 // The flame graph: the time by call path, callers above, callees below.
 
-import { $, FONT, ask, colour, count, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, time, tip } from "./common.js";
+import { $, FONT, ask, colour, count, fit, functionOf, ink, isDark, make, newest, on, percent, plural, say, select, sharpen, state, time, tip } from "./common.js";
 import { waits } from "./states.js";
 
 const ROW = 19;
 const [canvas, flames, crumbs] = ["boxes", "flames", "crumbs"].map($);
 const modes = [...document.querySelectorAll("[data-mode]")];
 const times = [...document.querySelectorAll("[data-by]")];
+const sides = [...document.querySelectorAll("[data-against]")];
 
 let mode = "all";
 let by = "wall";
+// "own": changes since the base, with the widths of this trace; "base": with those of the base.
+let against = "own";
 let root = 0;
 let graph = null;
 let asked = "";
 let chosen = null;
 let hover = null;
 
-const load = newest(query => ask("flame", query));
+const load = newest(query => ask(compares() ? "compare" : "flame", query));
+const compares = () => !!state.base && against !== "none";
 
 async function refresh(force) {
   modes.forEach(button => {
@@ -28,18 +32,25 @@ async function refresh(force) {
     button.setAttribute("aria-checked", button.dataset.by === by);
     button.tabIndex = button.dataset.by === by ? 0 : -1;
   });
-  $("by").hidden = !state.summary?.switched;
+  sides.forEach(button => {
+    button.setAttribute("aria-checked", button.dataset.against === against);
+    button.tabIndex = button.dataset.against === against ? 0 : -1;
+  });
+  $("against").hidden = !state.base;
+  $("by").hidden = compares() ? !state.base.switched : !state.summary?.switched;
+  if ($("by").hidden) by = "wall";
   if (state.selected == null && mode !== "all") return setMode("all");
   if (state.view !== "flame") return;
-  const query = { by, ...state.scope, ...(mode === "all" ? { root } : { f: state.selected, callers: mode === "callers" ? 1 : 0 }) };
-  const now = JSON.stringify(query);
+  const of = compares() ? { base: against === "base" ? 1 : 0 } : state.scope;
+  const query = { by, ...of, ...(mode === "all" ? { root } : { f: state.selected, callers: mode === "callers" ? 1 : 0 }) };
+  const now = JSON.stringify([query, against]);
   if (force || asked !== now) {
     asked = now;
     const answer = await load(query);
     if (!answer) return;
     graph = answer;
     graph.levels = [];
-    graph.boxes = graph.boxes.map(([node, f, left, width, level, calls, weight, own, states]) => ({ node, f, left, width, level, calls, weight, own, states }));
+    graph.boxes = graph.boxes.map(([node, f, left, width, level, calls, weight, own, states, called]) => ({ node, f, left, width, level, calls, weight, own, called, ...(compares() ? { old: states } : { states }) }));
     for (const box of graph.boxes) (graph.levels[box.level] ||= []).push(box);
     graph.levels.forEach(level => level.sort((a, b) => a.left - b.left));
     chosen = hover = null;
@@ -53,17 +64,44 @@ function setMode(to) {
   refresh();
 }
 
-const name = box => box.f == null ? (mode === "all" ? "all" : functionOf(state.selected).name) : functionOf(box.f).name;
+const name = box => box.f == null ? box.called ?? (mode === "all" ? "all" : functionOf(state.selected).name) : functionOf(box.f).name;
 const weight = ns => graph.timed ? time(ns) : plural(ns, "call");
+
+// Returns a change, with its sign and its share of the base.
+function change(now, old) {
+  const sign = now < old ? "\u2212" : "+";
+  const share = old ? ` (${sign}${percent(Math.abs(now - old) / old)})` : "";
+  return now === old ? "no change" : `${sign}${weight(Math.abs(now - old))}${share}`;
+}
+
+// Returns the colour of a change: red for more, blue for less, paler for a smaller part of the
+// larger of both times.
+function changed({ weight: now, old: [, old] }) {
+  const part = Math.abs(now - old) / Math.max(now, old, 1);
+  const hue = now > old ? 6 : 214;
+  return isDark() ? `hsl(${hue} ${8 + 52 * part}% ${26 + 16 * part}%)` : `hsl(${hue} ${10 + 80 * part}% ${93 - 23 * part}%)`;
+}
+
+function trailOfChanges() {
+  const [gone, fresh] = graph.alone;
+  const parts = [`red: more than in ${state.base.title}, blue: less, paler: a smaller change`];
+  if (fresh) parts.push(`  ·  ${weight(fresh)} on new paths`);
+  if (gone) parts.push(`  ·  ${weight(gone)} on paths that are gone${against === "base" ? "" : ", which have no width here"}`);
+  if (state.scope) parts.push("  ·  differences are of all time");
+  if (graph.merged.some(Boolean)) parts.push(`  ·  calls by further paths are part of their callers: ${count(graph.merged[1])} here, ${count(graph.merged[0])} in the base`);
+  return parts;
+}
 
 function trail() {
   const parts = [];
   if (mode === "all") {
     const last = graph.boxes[0];
-    for (const [node, f] of graph.below) parts.push(make("button", { onclick: () => zoom(node) }, f == null ? "all" : functionOf(f).name), " › ");
+    for (const [node, f] of graph.below) parts.push(make("button", { onclick: () => zoom(node) }, compares() ? f ?? "all" : f == null ? "all" : functionOf(f).name), " › ");
     if (graph.below.length) parts.push(name(last));
-    else parts.push(graph.merged ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
+    else parts.push(graph.merged && !compares() ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
   } else parts.push(mode === "callers" ? `who calls ${functionOf(state.selected).name}, innermost first` : `what ${functionOf(state.selected).name} calls, from wherever it is called`);
+  $("changes").hidden = !compares();
+  $("changes").textContent = compares() ? trailOfChanges().join("") : "";
   if (graph.unknown) parts.push(`  ·  of ${time(graph.unknown)} it is not known whether threads ran${by === "wall" ? "" : "; it is left out"}`);
   crumbs.replaceChildren(...parts);
 }
@@ -88,14 +126,14 @@ function draw() {
     const [a, wide, y] = [box.left * w, box.width * w, box.level * ROW + 6];
     const matches = state.filter ? name(box).toLowerCase().includes(state.filter) : state.selected == null || mode !== "all" || box.f === state.selected;
     c.globalAlpha = matches ? 1 : 0.5;
-    c.fillStyle = box.f == null ? inks.line : colour(box.f);
+    c.fillStyle = box.old ? changed(box) : box.f == null ? inks.line : colour(box.f);
     c.fillRect(a, y, Math.max(wide - 0.7, 0.5), ROW - 1.5);
     if (wide > 28) {
       c.fillStyle = inks.ink;
       const label = fit(name(box), wide - 8);
       c.fillText(label, a + 4, y + ROW / 2 - 0.5);
       const room = wide - 8 - c.measureText(label).width;
-      const share = `${weight(box.weight)}  ${percent(box.width)}`;
+      const share = box.old ? change(box.weight, box.old[1]) : `${weight(box.weight)}  ${percent(box.width)}`;
       if (room > c.measureText(share).width + 16) {
         c.globalAlpha *= 0.6;
         c.textAlign = "right";
@@ -120,7 +158,17 @@ function hit(event) {
   return graph.levels[Math.floor(y / ROW)]?.find(box => box.left <= share && share <= box.left + box.width) || null;
 }
 
+function describeChange({ calls, weight: now, own, old: [oldCalls, old, oldOwn] }) {
+  if (!calls) return `gone: ${weight(old)} and ${plural(oldCalls, "call")} in the base`;
+  const both = `${weight(now)}, ${weight(old)} in the base: ${change(now, old)}`;
+  const ofOwn = mode === "callers" ? "" : `; of its own ${weight(own)}: ${change(own, oldOwn)}`;
+  return `${oldCalls ? both : `new: ${weight(now)}`}${oldCalls ? ofOwn : ""}; ${plural(calls, "call")}, ${count(oldCalls)} in the base`;
+}
+
 function describe(box) {
+  // The whole has no calls of its own.
+  if (box.old && box.node) return describeChange(box);
+  if (box.old) return `${weight(box.weight)}, ${weight(box.old[1])} in the base: ${change(box.weight, box.old[1])}`;
   const own = mode === "callers" ? "" : `, ${weight(box.own)} of its own`;
   const waited = box.states ? waits(box.states) : "";
   return `${weight(box.weight)} (${percent(box.width)} of what is shown)${own}; ${plural(box.calls, "call")}${waited ? `; ${waited}` : ""}`;
@@ -178,6 +226,19 @@ times.forEach((button, at) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const next = step && times[(at + step + times.length) % times.length];
     if (next) { by = next.dataset.by; refresh(); next.focus(); }
+  });
+});
+sides.forEach((button, at) => {
+  const choose = to => {
+    against = to.dataset.against;
+    root = 0;
+    refresh();
+  };
+  button.addEventListener("click", () => choose(button));
+  button.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const next = step && sides[(at + step + sides.length) % sides.length];
+    if (next) { choose(next); next.focus(); }
   });
 });
 on("select", () => refresh());

@@ -55,6 +55,7 @@ function facts() {
   } else if (summary.command) {
     parts.push(summary.title);
   }
+  if (state.base) parts.push(`compared with ${state.base.title}`);
   const lost = summary.lost + (live?.lost || 0);
   $("facts").replaceChildren(parts.join("  ·  "), ...(lost ? ["  ·  ", make("span", { class: "lost" }, `${count(lost)} LOST`)] : []));
 }
@@ -321,6 +322,7 @@ async function begin() {
   note("reading", "");
   state.live = await ask("live");
   if (state.live) await processes();
+  state.base = await ask("base");
   state.following = !!state.live;
   scopeButton.hidden = state.saved;
   await load(true);
@@ -330,7 +332,7 @@ async function begin() {
     watch();
   }
   details.begin();
-  show(state.live ? "functions" : "timeline");
+  show(state.live ? "functions" : state.base ? "flame" : "timeline");
   document.body.dataset.ready = "1";
 }
 

@@ -82,7 +82,7 @@ function timeline({ from, to, resolution, lanes: asked, focus }) {
 }
 
 // Returns the part of the flame graph above a box.
-function above(whole, root) {
+function above(whole, root, label = box => box[1]) {
   const base = whole.boxes.find(([node]) => node === root);
   if (!base) throw new Error("the saved page does not have this part of the flame graph");
   const [, , left, width, level] = base;
@@ -92,7 +92,7 @@ function above(whole, root) {
   return {
     ...whole,
     boxes: inside.map(([node, f, a, wide, at, ...rest]) => [node, f, (a - left) / width, wide / width, at - level, ...rest]),
-    below: around.sort((a, b) => a[4] - b[4]).map(([node, f]) => [node, f]),
+    below: around.sort((a, b) => a[4] - b[4]).map(box => [box[0], label(box)]),
     unknown: base[8]?.[4] ?? 0,
   };
 }
@@ -102,6 +102,13 @@ function flame({ by, root, f, callers }) {
   const found = saved.flames[`${by}.${f}.${callers}`];
   if (!found) throw new Error("the saved page has flame graphs of the functions with the most time, and this is none of them");
   return found;
+}
+
+// Returns the flame graph of differences; the name of a function is the last number of its box.
+function compare({ by, base, root, f }) {
+  if (f != null) throw new Error("the saved page has the differences of all calls, not those of single functions");
+  const whole = saved.compared[`${by}.${base}`];
+  return root ? above(whole, root, box => box[9]) : whole;
 }
 
 function next({ f, at, back }) {
@@ -165,7 +172,8 @@ const QUESTIONS = {
   overview: () => saved.overview,
   states: ({ thread, from, to }) => { const { states } = lanes.get(thread); return states && within(states, from, to - from); },
   function: details,
-  timeline, flame, next, calls, heat, cell,
+  base: () => saved.base,
+  timeline, flame, compare, next, calls, heat, cell,
   source: ({ f }) => saved.sources[f] ?? null,
   values: ({ thread, start, depth }) => saved.values[`${thread}.${start}.${depth}`] || null,
 };

@@ -33,7 +33,12 @@ impl View {
     /// Serves a file, and waits until all of it is read; before, the page answers only how far it
     /// is.
     pub(super) fn of_file(path: &str) -> View {
-        let view = View::start(&[path]);
+        View::of_files(&[path])
+    }
+
+    /// Serves a file with these arguments, as [`View::of_file`] does.
+    pub(super) fn of_files(arguments: &[&str]) -> View {
+        let view = View::start(arguments);
         wait_until("all events", || {
             let (progress, (status, body)) = (view.get("api/progress"), view.ask("GET", "api/summary"));
             assert!(status == 200 || status == 503 && body.contains("not all read yet"), "{status} {body}");
@@ -50,7 +55,7 @@ impl View {
     }
 
     /// Returns status and body of a path below the page's.
-    fn ask(&self, method: &str, name: &str) -> (u16, String) {
+    pub(super) fn ask(&self, method: &str, name: &str) -> (u16, String) {
         let (host, path) = self.parts();
         ask(host, method, &format!("{path}{name}"))
     }

@@ -260,6 +260,7 @@ fn find_call(
             id: 0,
             process: index,
             path: mapped.path.to_string_lossy().into_owned(),
+            link: None,
             build_id: None,
             bias: 0,
             range: mapped.range,

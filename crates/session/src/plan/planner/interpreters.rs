@@ -105,6 +105,7 @@ impl<'a> Planner<'a> {
             id: table.module()?,
             process: table.header.process.load(Relaxed),
             path: MODULE.to_owned(),
+            link: None,
             build_id: None,
             bias: 0,
             range: (0, 0),

@@ -10,6 +10,7 @@ use crate::plan::nonlocal::nonlocal_exits;
 use crate::plan::program::Program;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_collect::metadata::Metadata;
+use calltap_patch::Bias;
 use calltap_process::clock;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::proc;
@@ -289,15 +290,7 @@ impl<'a> Planner<'a> {
             let has_sleds = binary.functions.iter().any(|function| function.kind() == SiteKind::Xray);
             without_stub = without_stub.or_else(|| calls_without_stub(&binary.called_without_stub));
             own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
-            let record = Module {
-                id: 0,
-                process: index,
-                path: new.path.to_string_lossy().into_owned(),
-                build_id: binary.build_id.clone(),
-                bias: bias.0,
-                range: new.range,
-                unloaded_ticks: None,
-            };
+            let record = described(index, &new, &binary, bias);
             process.modules.push(Loaded::new(new, record, binary, bias, fresh));
         }
         self.processes.insert(index, process);
@@ -336,4 +329,18 @@ fn may_exit_nonlocally(file: &File) -> bool {
 /// Returns the inode of a process's program.
 fn program_of(pid: u32) -> Option<u64> {
     std::fs::metadata(proc::program_link(pid)).ok().map(|meta| meta.ino())
+}
+
+/// Returns the trace's description of a module, which does not have a number yet.
+fn described(process: u32, mapped: &Mapped, binary: &Binary, bias: Bias) -> Module {
+    Module {
+        id: 0,
+        process,
+        path: mapped.path.to_string_lossy().into_owned(),
+        link: mapped.link.clone(),
+        build_id: binary.build_id.clone(),
+        bias: bias.0,
+        range: mapped.range,
+        unloaded_ticks: None,
+    }
 }

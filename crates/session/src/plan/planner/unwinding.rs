@@ -48,6 +48,7 @@ impl Planner<'_> {
                 id: self.stubs.number_module(),
                 process: index,
                 path: file.path.to_string_lossy().into_owned(),
+                link: file.link.clone(),
                 build_id,
                 bias: file.base().wrapping_sub(text.address.wrapping_sub(text.offset)),
                 range: file.range,

@@ -1,0 +1,191 @@
+//! The how-to pages: each page's commands, in their order, have the results that the page describes
+//! on real programs: redis, git, and Python as distributions ship them.
+//!
+//! The pages use a server of their own. Here its names are replaced by those of the real program; a
+//! command that runs until Ctrl-C gets a duration.
+
+use calltap_e2e::{Server, calltap, have, output_of, skipped, wait_until};
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The process id in the pages.
+const PID: &str = "4711";
+/// Python as Debian ships it.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// The expected result of a command: its exit status, and texts of its output.
+type Result<'a> = (i32, &'a [&'a str]);
+
+/// The commands of a page, and a directory in which they run.
+struct Page {
+    commands: Vec<String>,
+    directory: tempfile::TempDir,
+}
+
+impl Page {
+    /// Reads a page. In its commands, `swaps` replace the page's names by those of a program.
+    fn new(name: &str, swaps: &[(&str, &str)]) -> Page {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to").join(name);
+        let text = fs::read_to_string(file).expect("the page");
+        let commands = text.lines().filter_map(|line| line.trim_start().strip_prefix("$ calltap "));
+        let swapped = |command: &str| {
+            swaps.iter().fold(command.to_owned(), |command, (from, to)| {
+                if text.contains(from) { command.replace(from, to) } else { panic!("no {from} in {name}") }
+            })
+        };
+        let commands = commands.map(swapped).collect();
+        Page { commands, directory: tempfile::tempdir().expect("a directory") }
+    }
+
+    /// Runs the commands, of a process if there is one, and checks their results.
+    fn check(&self, pid: Option<u32>, results: &[Result<'_>]) {
+        assert_eq!(self.commands.len(), results.len(), "{:?}", self.commands);
+        let mut all = String::new();
+        for (command, (code, found)) in self.commands.iter().zip(results) {
+            let (command, comment) = command.split_once(" #").unwrap_or((command, ""));
+            let is_endless = command.contains(PID) && !command.contains("--duration");
+            let duration = if is_endless { " --duration 2" } else { "" };
+            let pid = pid.map_or_else(|| PID.to_owned(), |pid| pid.to_string());
+            let line = format!("{} {}{duration}", calltap().display(), command.replace(PID, &pid));
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &line]).current_dir(self.directory.path()).stdin(Stdio::null());
+            let Output { status, stdout, stderr } = shell.output().expect("sh");
+            let said = [stdout, stderr].concat();
+            all += &format!("$ {line} #{comment}\n{}", String::from_utf8_lossy(&said));
+            assert_eq!(status.code(), Some(*code), "{all}");
+            let said = String::from_utf8_lossy(&said);
+            found.iter().for_each(|words| assert!(said.contains(words), "{words:?}: {all}"));
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.directory.path().join(name), text).expect("a file");
+    }
+}
+
+/// Returns a running program, which ends with the test.
+fn running(program: &str, arguments: &[&str]) -> Server {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    Server(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
+}
+
+/// Whether Python is installed.
+fn have_python() -> bool {
+    let is_there = Path::new(PYTHON).exists();
+    if !is_there {
+        skipped("how-to pages on Python: no /usr/bin/python3");
+    }
+    is_there
+}
+
+#[test]
+fn the_page_about_allocations_finds_those_of_python() {
+    if !have_python() {
+        return;
+    }
+    // Objects of more than 512 bytes are malloc's.
+    let program =
+        "import time\nwhile True:\n  for n in range(600, 3000, 8): bytearray(n)\n  time.sleep(0.01)";
+    let python = running(PYTHON, &["-S", "-c", program]);
+    let page = Page::new("allocations.md", &[]);
+    page.check(
+        Some(python.0.id()),
+        &[(0, &["  malloc", "  free"]), (0, &["\n    malloc\n", "    Py_RunMain\n"]), (0, &["malloc(arg1="])],
+    );
+}
+
+#[test]
+fn the_page_about_a_slow_request_finds_one_in_redis() {
+    if !have("redis-server") || !have("redis-cli") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let (port, place) = (free.port().to_string(), directory.path().display().to_string());
+    let flags = ["--port", &port, "--save", "", "--enable-debug-command", "yes", "--dir", &place];
+    let redis = running("redis-server", &flags);
+    wait_until("redis", || TcpStream::connect(free).is_ok());
+    let requests = format!(
+        "while :; do redis-cli -p {port} debug sleep 0.02; redis-cli -p {port} get key; sleep 0.01; done"
+    );
+    let mut client = running("sh", &["-c", &requests]);
+    let swaps = [("handle_request", "call"), ("-p 4711 --duration 60s", "-p 4711 --duration 3s")];
+    let page = Page::new("slow-request.md", &swaps);
+    page.check(
+        Some(redis.0.id()),
+        &[
+            (0, &["  call  ", "  <- processCommand"]),
+            (0, &["call: ", "p99"]),
+            (0, &["events of slow calls"]),
+            (0, &["debugCommand"]),
+        ],
+    );
+    let _ = client.0.kill();
+}
+
+#[test]
+fn the_pages_about_the_start_and_the_crash_of_a_program() {
+    if !have_python() {
+        return;
+    }
+    let python = format!("{PYTHON} -S -c 'import os; os.getpid()'");
+    let page = Page::new("startup.md", &[("./serve", &python)]);
+    page.check(None, &[(0, &[" functions on, in "]), (0, &["Py_BytesMain", "TOTAL"])]);
+    let crash = format!("{PYTHON} -S -c 'import os; os.abort()'");
+    let page = Page::new("crash.md", &[("./serve", &crash)]);
+    page.check(None, &[(134, &["crash.data.1"]), (0, &["();"])]);
+}
+
+#[test]
+fn the_page_about_scripts_traces_one_and_its_interpreter() {
+    if !have_python() {
+        return;
+    }
+    let page = Page::new("interpreters.md", &[]);
+    page.write("app.py", "import json\nprint(json.loads(json.dumps([str(n) for n in range(50)]))[7])\n");
+    page.check(None, &[(0, &["7\n", " functions on, in python3"]), (0, &["7\n", "json"])]);
+}
+
+#[test]
+fn the_page_about_a_gate_fails_a_build_that_calls_more() {
+    if !have_python() {
+        return;
+    }
+    let work = |calls: u32| format!("-F PyObject_Str -- {PYTHON} -S -c 'for n in range({calls}): str(n)'");
+    let (old, new) = (work(200), work(400));
+    let swaps = [
+        ("-- ./base/serve 200", old.as_str()),
+        ("-- ./change/serve 200", &new),
+        ("p50(lookup)>1.5x", "p50(PyObject_Str)>1000000x"),
+        ("calls(evict)>1x", "calls(PyObject_Str)>1x"),
+    ];
+    let page = Page::new("ci-gate.md", &swaps);
+    page.check(None, &[(0, &[]), (0, &[]), (3, &["calls(PyObject_Str)>1x: PyObject_Str has "])]);
+}
+
+#[test]
+fn the_page_about_stripped_programs_names_a_function_of_git() {
+    if !have("git") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display().to_string();
+    output_of("git", &["-C", &place, "init", "-q"]).expect("git");
+    let path = output_of("which", &["git"]).expect("its path");
+    let path = path.trim();
+    let run = calltap_e2e::calltap_run(&["sites", path, "--format", "json"]);
+    let rows: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+    let rows = rows["functions"].as_array().or(rows.as_array()).expect("functions");
+    let mut names =
+        rows.iter().filter(|row| row["traceable"] == true).filter_map(|row| row["function"].as_str());
+    let Some(name) = names.rfind(|name| name.contains("git+0x")) else {
+        return skipped("a git without symbols");
+    };
+    let git = running("git", &["-C", &place, "cat-file", "--batch"]);
+    let swaps = [("./serve.stripped", path), ("serve.stripped+0x1320", name)];
+    let page = Page::new("stripped.md", &swaps);
+    page.check(Some(git.0.id()), &[(0, &["git+0x"]), (0, &["1 function on, in git"])]);
+}
