@@ -8,6 +8,8 @@ pub struct Layout {
     pub file_name: u64,
     /// The qualified name, in PyCodeObject; the name in a version without qualified names.
     pub name: u64,
+    /// The flags, in PyCodeObject.
+    pub flags: u64,
     /// The code's constants and flags, in a version without qualified names.
     pub scope: Option<Scope>,
     /// Size in bytes of the head of a `str` object of ASCII characters.
@@ -51,6 +53,7 @@ pub static FRAMES: Layout = Layout {
     first_line: 40,
     file_name: 104,
     name: 112,
+    flags: 36,
     scope: Some(Scope { constants: 56, flags: 36 }),
     ascii_data: 48,
     compact_data: 72,
@@ -64,6 +67,7 @@ pub static V3_11: Layout = Layout {
     first_line: 72,
     file_name: 112,
     name: 128,
+    flags: 48,
     scope: None,
     ascii_data: 48,
     compact_data: 72,
@@ -77,6 +81,7 @@ pub static V3_12: Layout = Layout {
     first_line: 68,
     file_name: 112,
     name: 128,
+    flags: 48,
     scope: None,
     ascii_data: 40,
     compact_data: 56,

@@ -8,10 +8,11 @@ use crate::shm::Shared;
 use calltap_abi::python::{Entry, NAME, NO_SITE, TEXT, Table, phase, state, wanted};
 use calltap_abi::stub;
 use calltap_names::printable;
-use calltap_trace::{Record, Site, SiteId};
+use calltap_trace::{Captured, Future, FutureValues, Record, Site, SiteId, Value, ValueForm};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// Kind of the sites of Python functions.
@@ -85,8 +86,18 @@ fn texts(entry: &Entry) -> (String, String) {
     (name, format!("{file}:{}", entry.line.load(Relaxed)))
 }
 
+/// Returns the values that identify a coroutine.
+fn about_coroutine(name: &str) -> Arc<Captured> {
+    let value = |name: &str, form| Value { name: name.to_owned(), form };
+    let arguments = vec![value("coroutine", ValueForm::Hex(8)), value("flags", ValueForm::Unsigned(1))];
+    let results = vec![value("state", ValueForm::Unsigned(1))];
+    let future = Some(Future { values: FutureValues::Coroutine, name: Some(name.to_owned()) });
+    Arc::new(Captured { arguments, results, future })
+}
+
 fn describe(table: &Table, entry: &Entry) -> Site {
     let (name, place) = texts(entry);
+    let captured = table.identifies(entry).then(|| about_coroutine(&name));
     Site {
         id: SiteId(entry.site.load(Relaxed).min(stub::COUNT as u32 - 1)),
         module: table.header.module.load(Relaxed),
@@ -97,15 +108,17 @@ fn describe(table: &Table, entry: &Entry) -> Site {
         aliases: vec![place],
         kind: KIND.to_owned(),
         tracers: table.header.tracers.load(Relaxed),
-        captured: None,
+        captured,
     }
 }
 
 impl Shared {
-    /// Selects the Python functions that these patterns match for tracing, from now on; sites from
-    /// `first_site` on are free. `InvalidInput`: the patterns are too long.
-    pub fn select_python(&self, patterns: &[String], first_site: u32) -> io::Result<()> {
+    /// Selects the Python functions that these patterns match for tracing, from now on, and
+    /// `coroutines` if so; sites from `first_site` on are free. `InvalidInput`: the patterns are
+    /// too long.
+    pub fn select_python(&self, patterns: &[String], coroutines: bool, first_site: u32) -> io::Result<()> {
         let table = self.provide_python(first_site)?;
+        table.header.coroutines.store(coroutines.into(), Release);
         let text: String = patterns.iter().flat_map(|pattern| [pattern, "\n"]).collect();
         if !table.select(text.as_bytes()) {
             let most = calltap_abi::python::FILTER;

@@ -88,7 +88,8 @@ pub struct Selection {
     /// Conditions: only calls for which they hold are recorded.
     #[serde(default)]
     pub conditions: Vec<String>,
-    /// Whether functions that poll futures are traced, with the future that they poll.
+    /// Whether functions that poll futures are traced, with the future that they poll; in a Python
+    /// program its coroutines.
     #[serde(default)]
     pub futures: bool,
     /// Whether the program's calls into libraries are traced, at the linker's stubs.
@@ -169,7 +170,13 @@ impl Selection {
 
     /// Whether Python functions are traced.
     pub fn traces_python(&self) -> bool {
-        !self.python.is_empty() && self.python != [NO_PYTHON]
+        !self.python.is_empty() && (self.futures || self.python != [NO_PYTHON])
+    }
+
+    /// Whether functions that poll futures of Rust are traced. In a Python program, its coroutines
+    /// are traced instead.
+    pub fn polls(&self) -> bool {
+        self.futures && self.python.is_empty()
     }
 
     /// Returns the filter as the user has given it.
@@ -232,6 +239,13 @@ pub fn add_python(words: &mut Selection, globs: &[String]) {
     }
     words.python = globs.to_vec();
     words.filter.extend(ADDED.map(str::to_owned));
+}
+
+/// Adds the coroutines of a Python program to a selection of futures.
+pub fn add_coroutines(words: &mut Selection) {
+    if words.python.is_empty() {
+        add_python(words, &[NO_PYTHON.to_owned()]);
+    }
 }
 
 /// Returns tracers of these kinds.

@@ -61,6 +61,7 @@ pub use error::Error;
 pub use live::{Attached, Snapshot, attached, detach_process};
 pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
 pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Tally, UntraceableFunctions};
+pub use python::runs_python;
 pub use record::record;
 pub use requests::{Answer, Kept, Mailbox, Request, ask};
 pub use run::SessionOutcome;

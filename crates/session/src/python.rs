@@ -1,9 +1,12 @@
 //! CPython in a process: whether the agent knows its version, and the addresses that the agent
 //! needs.
 
+use crate::options::Subject;
+use crate::plan::program::Program;
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
-use calltap_selection::{Candidates, ReadModule};
+use calltap_process::proc;
+use calltap_selection::{Candidates, EVALUATOR, ReadModule};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
 
@@ -18,6 +21,10 @@ const OLDER: [(u8, &str); 3] =
 const OLD_EVALUATOR: &str = "PyEval_EvalFrameEx";
 /// Symbols of debug builds, each of some versions.
 const DEBUG: [&str; 3] = ["_Py_RefTotal", "_Py_NegativeRefcount", "_Py_INCREF_IncRefTotal"];
+
+/// Functions of CPython of which a program calls or has one, if it runs Python.
+const STARTS: [&str; 5] =
+    [EVALUATOR, "Py_BytesMain", "Py_InitializeEx", "Py_Initialize", "Py_InitializeFromConfig"];
 
 /// A symbol of free-threaded builds.
 const FREE_THREADED: &str = "_Py_DecRefShared";
@@ -141,6 +148,34 @@ impl Interpreter {
         let words = program::words(u64::from(self.minor) | flag, &addresses).collect();
         calltap_selection::Program { words, captured: Default::default(), left_out: Vec::new() }
     }
+}
+
+/// Whether a subject is a Python interpreter, or a program that embeds one.
+pub fn runs_python(subject: &Subject) -> bool {
+    match subject {
+        Subject::Program(command) => {
+            Program::find(command).is_ok_and(|program| has_symbol(&program.data, &STARTS))
+        }
+        Subject::Process { pid, .. } => {
+            let root = proc::place(*pid).join("root");
+            let Ok(maps) = std::fs::read_to_string(proc::place(*pid).join("maps")) else { return false };
+            let mut paths: Vec<&str> =
+                maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect();
+            paths.sort_unstable();
+            paths.dedup();
+            paths.into_iter().any(|path| {
+                let file = File::open(root.join(path.trim_start_matches('/')));
+                let data = file.and_then(|file| calltap_sites::load(&file));
+                data.is_ok_and(|data| has_symbol(&data, &[EVALUATOR]))
+            })
+        }
+    }
+}
+
+/// Whether a file defines or uses one of these symbols of the dynamic linker.
+fn has_symbol(data: &[u8], names: &[&str]) -> bool {
+    let Ok(file) = object::File::parse(data) else { return false };
+    file.dynamic_symbols().any(|symbol| symbol.name().is_ok_and(|name| names.contains(&name)))
 }
 
 /// Returns an interpreter among the candidates whose evaluator has the old name, with its version.

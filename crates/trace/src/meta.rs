@@ -224,6 +224,10 @@ pub enum FutureValues {
     Dropped,
     /// A waking of a task of tokio: its address.
     Woken,
+    /// A run of a Python coroutine: its address, and flags (1: it has run before, 2: no other
+    /// coroutine resumed it); as result 1 if it returned, 2 if it raised an exception, 3 if it
+    /// waits.
+    Coroutine,
 }
 
 /// A value of a call.

@@ -18,6 +18,7 @@ fn table() -> Box<Table> {
         process: AtomicU32::new(0),
         selection: AtomicU32::new(0),
         late: AtomicU64::new(0),
+        coroutines: AtomicU64::new(0),
         filter_length: AtomicU64::new(0),
         filter: [const { AtomicU8::new(0) }; FILTER],
     };
@@ -29,6 +30,7 @@ fn table() -> Box<Table> {
         line: AtomicU32::new(0),
         name: AtomicU32::new(0),
         file: AtomicU32::new(0),
+        is_coroutine: AtomicU32::new(0),
         text: [const { AtomicU8::new(0) }; TEXT],
     };
     Box::new(Table {

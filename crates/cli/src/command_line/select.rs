@@ -2,7 +2,8 @@
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
-use calltap_selection::{Selection, add_python, tracer};
+use calltap_selection::{Selection, add_coroutines, add_python, tracer};
+use calltap_session::{Subject, runs_python};
 
 /// Returns the selection that the flags name.
 pub fn words(given: &Arguments) -> Result<Selection> {
@@ -24,6 +25,13 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     let mut words = Selection { futures, int3, libcalls: given.is_set("libcalls"), ..words };
     add_python(&mut words, &python(given)?);
     Ok(words)
+}
+
+/// Adds coroutines to a selection of futures, if the subject runs Python.
+pub fn add_futures(words: &mut Selection, subject: &Subject) {
+    if words.polls() && runs_python(subject) {
+        add_coroutines(words);
+    }
 }
 
 /// Returns the globs of the Python functions that the command line names.

@@ -3,6 +3,7 @@
 mod extension;
 mod lines;
 mod selected;
+mod tasks;
 
 use calltap_e2e::*;
 use serde_json::Value;

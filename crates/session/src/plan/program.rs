@@ -130,7 +130,8 @@ impl Program {
         words: &Selection,
         selector: &Selector,
     ) -> Result<(Binary, bool), Error> {
-        let Selection { futures, int3, libcalls, .. } = *words;
+        let Selection { int3, libcalls, .. } = *words;
+        let futures = words.polls();
         let read = || {
             let is_bare = discovery == Discovery::AtLoad;
             let (root, file) = (Path::new("/"), fs::File::open(&self.path));
