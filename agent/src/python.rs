@@ -10,6 +10,7 @@
 //!
 //! Uses `unsafe` because it reads the interpreter's structures, at the offsets of its version.
 
+mod arguments;
 mod coroutines;
 mod frames;
 mod functions;
@@ -77,8 +78,8 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
     }
 }
 
-/// Makes the interpreter call the agent. `state`: the thread state; 0: not known. `frame`: the frame
-/// that is entered.
+/// Makes the interpreter call the agent. `state`: the thread state; 0: not known. `frame`: the
+/// frame that is entered.
 #[cfg(not(feature = "placed"))]
 fn register(session: Session, program: &Program, state: u64, frame: u64, thrown: u64) {
     let is_thrown = thrown as u32 != 0;

@@ -11,7 +11,7 @@ use super::{half, word};
 use crate::state::Session;
 use crate::values;
 use calltap_abi::event::code;
-use calltap_abi::python::coroutine::{ENTRY, OUTERMOST, RESUMED, RETURN};
+use calltap_abi::python::coroutine::RETURN;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// CO_COROUTINE: flag of the code of a function of `async def`.
@@ -32,26 +32,10 @@ pub struct Run {
     pub outermost: bool,
 }
 
-/// Returns the low half of the head of values of an event: `stub` without its code, `slot` as in
-/// the event.
-fn low(stub: u32, slot: u64, code: u32) -> u32 {
-    (slot as u32) << 22 ^ stub | code
-}
-
-/// Writes the values of an entry, in front of its event. If there is no room the event finds none
-/// either, and is counted.
-pub fn enter(session: Session, stub: u32, slot: u64, run: &Run) {
-    let mut bytes = [0; ENTRY];
-    let flags = if run.resumed { RESUMED } else { 0 } | if run.outermost { OUTERMOST } else { 0 };
-    let stored = run.object.to_le_bytes().into_iter().chain([flags]);
-    bytes.iter_mut().skip(2).zip(stored).for_each(|(place, byte)| *place = byte);
-    let _ = values::write(session, low(stub, slot, code::ARGUMENTS), &bytes);
-}
-
 /// Writes the state after a run, in front of the event of the return.
 pub fn leave(session: Session, stub: u32, slot: u64, state: u8) {
     let bytes: [u8; RETURN] = [0, 0, state];
-    let _ = values::write(session, low(stub, slot, code::RESULTS), &bytes);
+    let _ = values::write(session, (slot as u32) << 22 ^ stub | code::RESULTS, &bytes);
 }
 
 /// Offsets of a version whose frames lie in the coroutine objects.
@@ -81,9 +65,11 @@ pub static V3_12: Frames =
 pub static V3_13: Frames =
     Frames { code: 0, previous: 8, owner: 70, of_object: 72, first: 184, instructions: 200 };
 
-// Offset of the current instruction in a frame, and owners of frames.
+// Offsets of the current instruction and of the locals in a frame, and owners of frames.
 #[cfg(not(feature = "placed"))]
 const INSTRUCTION: u64 = 56;
+#[cfg(not(feature = "placed"))]
+const LOCALS: u64 = 72;
 #[cfg(not(feature = "placed"))]
 const OWNED_BY_GENERATOR: u8 = 1;
 #[cfg(not(feature = "placed"))]
@@ -94,6 +80,11 @@ impl Frames {
     /// Returns the current instruction of a frame.
     pub fn instruction(frame: u64) -> u64 {
         word(frame + INSTRUCTION).load(Relaxed)
+    }
+
+    /// Returns the address of the first local of a frame.
+    pub fn locals(frame: u64) -> u64 {
+        frame + LOCALS
     }
 
     /// Whether the frame is that of a generator or coroutine.
@@ -152,10 +143,12 @@ pub struct FrameObjects {
     state: u64,
     /// Whether `state` is that of its state.
     has_state: bool,
+    /// Offset of the locals.
+    locals: u64,
 }
 
-static V3_8: FrameObjects = FrameObjects { object: 96, last: 104, state: 72, has_state: false };
-static V3_10: FrameObjects = FrameObjects { object: 88, last: 96, state: 108, has_state: true };
+static V3_8: FrameObjects = FrameObjects { object: 96, last: 104, state: 72, has_state: false, locals: 360 };
+static V3_10: FrameObjects = FrameObjects { object: 88, last: 96, state: 108, has_state: true, locals: 352 };
 /// Values of the state: it waits, or has returned.
 const SUSPENDED: i8 = -1;
 const RETURNED: i8 = 1;
@@ -164,6 +157,11 @@ impl FrameObjects {
     /// Returns the offsets of a version, up to 3.10.
     pub fn of(version: u64) -> &'static FrameObjects {
         if version == 10 { &V3_10 } else { &V3_8 }
+    }
+
+    /// Returns the address of the first local of a frame.
+    pub fn locals(&self, frame: u64) -> u64 {
+        frame + self.locals
     }
 
     /// Describes the coroutine whose frame is entered.

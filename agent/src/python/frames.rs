@@ -6,6 +6,7 @@
 //! holds a mark while the call is open, as for other functions. The frame of a coroutine is kept
 //! below the site, where the evaluator saves another register.
 
+use super::arguments;
 use super::coroutines::{self, FrameObjects};
 use super::functions::{function, stub_of};
 use super::layout::FRAMES;
@@ -79,9 +80,7 @@ fn record(session: Session, version: u64, frame: u64, slot: u64) -> bool {
     if !(shadow::keep(below(slot), site.into()) && shadow::keep(below(below(slot)), left)) {
         return false;
     }
-    if let Some(run) = run {
-        coroutines::enter(session, site, slot, &run);
-    }
+    arguments::enter(session, &FRAMES, (entry, run, offsets.locals(frame)), (site, slot));
     record_at(session, site | code::ENTRY, slot)
 }
 

@@ -10,6 +10,15 @@ pub struct Layout {
     pub name: u64,
     /// The flags, in PyCodeObject.
     pub flags: u64,
+    /// The number of positional parameters, in PyCodeObject.
+    pub positional: u64,
+    /// The number of parameters that are given by name only, in PyCodeObject.
+    pub keyword_only: u64,
+    /// The names of the locals, parameters first, in PyCodeObject.
+    pub parameter_names: u64,
+    /// Whether the size of an integer is above three bits, two of which tell its sign; otherwise
+    /// the size is negative for a negative one.
+    pub tags_integers: bool,
     /// The code's constants and flags, in a version without qualified names.
     pub scope: Option<Scope>,
     /// Size in bytes of the head of a `str` object of ASCII characters.
@@ -54,6 +63,10 @@ pub static FRAMES: Layout = Layout {
     file_name: 104,
     name: 112,
     flags: 36,
+    positional: 16,
+    keyword_only: 24,
+    parameter_names: 72,
+    tags_integers: false,
     scope: Some(Scope { constants: 56, flags: 36 }),
     ascii_data: 48,
     compact_data: 72,
@@ -68,6 +81,10 @@ pub static V3_11: Layout = Layout {
     file_name: 112,
     name: 128,
     flags: 48,
+    positional: 56,
+    keyword_only: 64,
+    parameter_names: 96,
+    tags_integers: false,
     scope: None,
     ascii_data: 48,
     compact_data: 72,
@@ -82,6 +99,10 @@ pub static V3_12: Layout = Layout {
     file_name: 112,
     name: 128,
     flags: 48,
+    positional: 52,
+    keyword_only: 60,
+    parameter_names: 96,
+    tags_integers: true,
     scope: None,
     ascii_data: 40,
     compact_data: 56,

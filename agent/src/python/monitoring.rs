@@ -16,6 +16,7 @@
 //! in 3.12, and from 3.13 on that of the frame which it puts below those of the functions that it
 //! runs.
 
+use super::arguments;
 use super::coroutines::{self, Frames};
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
@@ -310,11 +311,13 @@ fn event(arguments: *const u64, left: Option<u8>, may_disable: bool) -> u64 {
         true => code::NESTED_ENTRY,
     };
     let stub = stub_of(entry);
-    if session.python().identifies(entry) {
-        match (left, version().coroutines.run(frame)) {
-            (Some(state), _) => coroutines::leave(session, stub, slot, state),
-            (None, Some(run)) => coroutines::enter(session, stub, slot, &run),
-            (None, None) => {}
+    let is_coroutine = session.python().identifies(entry);
+    match left {
+        Some(state) if is_coroutine => coroutines::leave(session, stub, slot, state),
+        Some(_) => {}
+        None => {
+            let run = is_coroutine.then(|| version().coroutines.run(frame)).flatten();
+            arguments::enter(session, &V3_12, (entry, run, Frames::locals(frame)), (stub, slot));
         }
     }
     record_at(session, stub | code, slot);

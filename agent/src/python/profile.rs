@@ -17,6 +17,7 @@
 //! callees. Python functions that one evaluator runs inside each other share it, and are told apart
 //! by the order of their events.
 
+use super::arguments;
 use super::coroutines::{self, Frames};
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
@@ -26,7 +27,7 @@ use crate::record::record_at;
 use crate::register::registered;
 use crate::state::Session;
 use calltap_abi::event::code;
-use calltap_abi::python::{coroutine, state};
+use calltap_abi::python::{Entry, coroutine, state};
 use core::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed},
@@ -125,9 +126,10 @@ extern "C" fn profile(_object: u64, frame: u64, what: i32, argument: u64) -> i32
     0
 }
 
-/// Called when the evaluator is entered for a frame. If that is of a coroutine which the interpreter
-/// resumes behind the instruction that calls the profile function, notes it for [`announce`]. The
-/// interpreter does so if the awaited coroutine has handled an exception that was thrown into both.
+/// Called when the evaluator is entered for a frame. If that is of a coroutine which the
+/// interpreter resumes behind the instruction that calls the profile function, notes it for
+/// [`announce`]. The interpreter does so if the awaited coroutine has handled an exception that was
+/// thrown into both.
 pub fn expect(session: Session, frame: u64) {
     if session.python().header.coroutines.load(Relaxed) == 0 || !coroutines::V3_11.is_generator(frame) {
         return;
@@ -155,7 +157,7 @@ fn announce(session: Session, state: u64) {
     let Some(entry) = entry.filter(|entry| entry.state.load(Acquire) == state::ON) else { return };
     if session.python().identifies(entry) {
         let stub = stub_of(entry);
-        tell(session, frame, true, 0, (stub, slot));
+        tell(session, entry, frame, (stub, slot));
         record_at(session, stub | code::ENTRY, slot);
     }
 }
@@ -195,25 +197,26 @@ fn trace(session: Session, state: u64, frame: u64, enters: bool, result: u64) {
         (true, 0) => code::NESTED_ENTRY,
         (true, _) => code::ENTRY,
     };
-    if session.python().identifies(entry) {
-        tell(session, frame, enters, result, (stub_of(entry), slot));
+    let stub = stub_of(entry);
+    if enters {
+        tell(session, entry, frame, (stub, slot));
+    } else if session.python().identifies(entry) {
+        coroutines::leave(session, stub, slot, state_of(frame, result));
     }
-    record_at(session, stub_of(entry) | code, slot);
+    record_at(session, stub | code, slot);
 }
 
-/// Tells which coroutine is entered, or its state after it was left.
-fn tell(session: Session, frame: u64, enters: bool, result: u64, (stub, slot): (u32, u64)) {
-    if enters {
-        if let Some(run) = coroutines::V3_11.run(frame) {
-            coroutines::enter(session, stub, slot, &run);
-        }
-        return;
-    }
-    let last = byte(Frames::instruction(frame)).load(Relaxed);
-    let state = match (result, last) {
+/// Writes which coroutine is entered, and its arguments.
+fn tell(session: Session, entry: &Entry, frame: u64, event: (u32, u64)) {
+    let run = session.python().identifies(entry).then(|| coroutines::V3_11.run(frame)).flatten();
+    arguments::enter(session, &V3_11, (entry, run, Frames::locals(frame)), event);
+}
+
+/// Returns the state of a coroutine that is left.
+fn state_of(frame: u64, result: u64) -> u8 {
+    match (result, byte(Frames::instruction(frame)).load(Relaxed)) {
         (0, _) => coroutine::RAISED,
         (_, YIELD_VALUE) => coroutine::WAITS,
         _ => coroutine::RETURNED,
-    };
-    coroutines::leave(session, stub, slot, state);
+    }
 }

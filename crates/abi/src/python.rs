@@ -8,6 +8,8 @@
 //! Entries are never freed. The agent holds a reference to each code object, so its address is not
 //! reused.
 
+pub mod arguments;
+
 use crate::stub;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
@@ -18,7 +20,7 @@ pub const BUCKETS: usize = 2 * FUNCTIONS;
 /// Most buckets that are searched for a code object.
 const PROBES: usize = 256;
 /// Bytes of the filter.
-pub const FILTER: usize = 4024;
+pub const FILTER: usize = 3000;
 /// Most bytes of a function's name.
 pub const NAME: usize = 256;
 /// Bytes of a name and of a file's path.
@@ -26,7 +28,7 @@ pub const TEXT: usize = 476;
 /// Bytes of the table.
 pub const SIZE: usize = size_of::<Table>();
 
-const _: () = assert!(size_of::<Entry>() == 512);
+const _: () = assert!(size_of::<Entry>() == 632);
 const _: () = assert!(size_of::<Header>() == 4096);
 
 /// Values of [`crate::Control::python`].
@@ -59,13 +61,10 @@ pub const NO_SITE: u32 = u32::MAX;
 /// Most changes of the filter for which a function that is being introduced is decided again.
 const DECISIONS: usize = 64;
 
-/// Values about a coroutine, which its entries and returns carry. All are written behind two bytes
-/// of 0, as values that could be read.
+/// Values about a coroutine. The first values of its entries are the address of the coroutine
+/// object, and a byte of [`RESUMED`](coroutine::RESUMED) and [`OUTERMOST`](coroutine::OUTERMOST).
 pub mod coroutine {
-    /// Bytes of an entry: the address of the coroutine object, and a byte of [`RESUMED`] and
-    /// [`OUTERMOST`].
-    pub const ENTRY: usize = 2 + 8 + 1;
-    /// Bytes of a return: a byte with one of the states below.
+    /// Bytes of a return: two of 0, as the value could be read, and one of the states below.
     pub const RETURN: usize = 2 + 1;
     /// Flag: the coroutine has run before.
     pub const RESUMED: u8 = 1;
@@ -177,6 +176,10 @@ pub struct Header {
     /// Recorder: whether coroutines are recorded, with what identifies them, even if the filter
     /// does not select them.
     pub coroutines: AtomicU64,
+    /// Bytes of the rules in use.
+    pub rules_length: AtomicU64,
+    /// Rules for arguments ([`arguments`]).
+    pub rules: [AtomicU8; arguments::RULES],
     /// Bytes of the filter in use.
     pub filter_length: AtomicU64,
     /// Patterns with `*` and `?`, each followed by a line feed; one that begins with `!` deselects.
@@ -206,6 +209,14 @@ pub struct Entry {
     pub is_coroutine: AtomicU32,
     /// Name and path, in UTF-8.
     pub text: [AtomicU8; TEXT],
+    /// Number of arguments that entries carry.
+    pub arguments: AtomicU32,
+    /// Bytes of their names.
+    pub names_length: AtomicU32,
+    /// Numbers of the parameters, in their order.
+    pub locals: [AtomicU8; 8],
+    /// Their names in UTF-8, with a comma behind each.
+    pub names: [AtomicU8; arguments::NAMES],
 }
 
 impl Entry {

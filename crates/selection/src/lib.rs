@@ -26,5 +26,5 @@ pub use request::{ParsedSelection, Purpose, SiteRequest, Typed};
 pub use selector::Selector;
 pub use words::{
     EVALUATOR, SAVE_THREAD, Selection, TracerSelection, add, add_coroutines, add_go_waits, add_python,
-    add_valued, tracer, tracers,
+    add_valued, take_python_arguments, tracer, tracers,
 };

@@ -1,8 +1,6 @@
 //! CPython in a process: whether the agent knows its version, and the addresses that the agent
 //! needs.
 
-use crate::options::Subject;
-use crate::plan::program::Program;
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
 use calltap_process::proc;
@@ -150,26 +148,23 @@ impl Interpreter {
     }
 }
 
-/// Whether a subject is a Python interpreter, or a program that embeds one.
-pub fn runs_python(subject: &Subject) -> bool {
-    match subject {
-        Subject::Program(command) => {
-            Program::find(command).is_ok_and(|program| has_symbol(&program.data, &STARTS))
-        }
-        Subject::Process { pid, .. } => {
-            let root = proc::place(*pid).join("root");
-            let Ok(maps) = std::fs::read_to_string(proc::place(*pid).join("maps")) else { return false };
-            let mut paths: Vec<&str> =
-                maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect();
-            paths.sort_unstable();
-            paths.dedup();
-            paths.into_iter().any(|path| {
-                let file = File::open(root.join(path.trim_start_matches('/')));
-                let data = file.and_then(|file| calltap_sites::load(&file));
-                data.is_ok_and(|data| has_symbol(&data, &[EVALUATOR]))
-            })
-        }
-    }
+/// Whether a process runs Python: it has an interpreter among its files.
+pub fn process_runs_python(pid: u32) -> bool {
+    let root = proc::place(pid).join("root");
+    let Ok(maps) = std::fs::read_to_string(proc::place(pid).join("maps")) else { return false };
+    let mut paths: Vec<&str> = maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths.into_iter().any(|path| {
+        let file = File::open(root.join(path.trim_start_matches('/')));
+        let data = file.and_then(|file| calltap_sites::load(&file));
+        data.is_ok_and(|data| has_symbol(&data, &[EVALUATOR]))
+    })
+}
+
+/// Whether a program is a Python interpreter, or embeds one.
+pub(crate) fn runs_python(data: &[u8]) -> bool {
+    has_symbol(data, &STARTS)
 }
 
 /// Whether a file defines or uses one of these symbols of the dynamic linker.

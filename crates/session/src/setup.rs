@@ -100,6 +100,7 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
         let words = &options.selection.words;
         if words.traces_python() {
             shared.select_python(&words.python, words.futures, 0)?;
+            shared.read_python(&words.python_arguments)?;
         }
         Ok(shared)
     });

@@ -260,6 +260,8 @@ pub enum ValueForm {
     /// A text: a byte with its length, of which the top bit tells that it was cut off (alone: that
     /// its address is 0), then as many bytes.
     Text,
+    /// A Python object: its [kind](crate::object_kind), and the value in the form of that kind.
+    Object,
     /// The callers ([`crate::Callers`]), behind all other values: two bytes with their number and,
     /// in the lowest bit, whether they are all of them; then eight bytes for each, innermost first.
     Callers,

@@ -1,5 +1,6 @@
 //! Python functions of CPython: every call is recorded, and the program's results are unchanged.
 
+mod arguments;
 mod extension;
 mod lines;
 mod selected;

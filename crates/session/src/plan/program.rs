@@ -6,6 +6,7 @@ use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::modules::Identity;
 use crate::plan::script::interpreted;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
+use crate::python;
 use calltap_names::printable;
 use calltap_selection::debug_files::{chosen_in, has_debugging_file, may_choose_in, name_functions};
 use calltap_selection::{Named, Selection, Selector};
@@ -171,6 +172,11 @@ impl Program {
             calltap_process::Error::Program { program, reason, exit_code: 126 }.into()
         })
     }
+}
+
+/// Whether a command runs a Python interpreter, or a program that embeds one.
+pub fn runs_python(command: &[OsString]) -> bool {
+    Program::find(command).is_ok_and(|program| python::runs_python(&program.data))
 }
 
 fn is_executable(path: &Path) -> bool {
