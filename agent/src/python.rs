@@ -10,6 +10,8 @@
 //!
 //! Uses `unsafe` because it reads the interpreter's structures, at the offsets of its version.
 
+mod arguments;
+mod coroutines;
 mod frames;
 mod functions;
 #[cfg(not(feature = "placed"))]
@@ -64,24 +66,31 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
     match word_of(program, program::VERSION) {
         // The function that gives up the interpreter's lock has no arguments.
         version if version & program::WAITS != 0 => {
-            register(session, program, 0, 0);
+            register(session, program, 0, 0, 0);
             0
         }
-        8 => u8::from(frames::enter(session, first, slot, stub)),
-        9 | 10 => u8::from(frames::enter(session, second, slot, stub)),
+        8 => u8::from(frames::enter(session, 8, first, slot, stub)),
+        version @ (9 | 10) => u8::from(frames::enter(session, version, second, slot, stub)),
         _ => {
-            register(session, program, first, third);
+            register(session, program, first, second, third);
             0
         }
     }
 }
 
-/// Makes the interpreter call the agent. `state`: the thread state; 0: not known.
+/// Makes the interpreter call the agent. `state`: the thread state; 0: not known. `frame`: the
+/// frame that is entered.
 #[cfg(not(feature = "placed"))]
-fn register(session: Session, program: &Program, state: u64, thrown: u64) {
+fn register(session: Session, program: &Program, state: u64, frame: u64, thrown: u64) {
+    let is_thrown = thrown as u32 != 0;
     match word_of(program, program::VERSION) & !program::WAITS {
-        11 => profile::enter(session, word_of(program, program::CURRENT), state),
-        12 | 13 => monitoring::enter(session, program, state, thrown as u32 != 0),
+        11 => {
+            profile::enter(session, word_of(program, program::CURRENT), state);
+            if frame != 0 && !is_thrown {
+                profile::expect(session, frame);
+            }
+        }
+        12 | 13 => monitoring::enter(session, program, state, is_thrown),
         _ => {}
     }
 }
@@ -89,7 +98,7 @@ fn register(session: Session, program: &Program, state: u64, thrown: u64) {
 /// Only notes the omission: a placed agent may be unmapped, and the interpreter would still call
 /// it.
 #[cfg(feature = "placed")]
-fn register(session: Session, _: &Program, _: u64, _: u64) {
+fn register(session: Session, _: &Program, _: u64, _: u64, _: u64) {
     session.python().header.placed.store(1, Relaxed);
 }
 

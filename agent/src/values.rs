@@ -200,7 +200,7 @@ pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *c
 }
 
 /// Writes a head word and the bytes of values into the thread's ring.
-fn write(session: Session, low: u32, bytes: &[u8]) -> Result<(), Full> {
+pub fn write(session: Session, low: u32, bytes: &[u8]) -> Result<(), Full> {
     let words = 1 + bytes.len().div_ceil(DATA_BYTES) as u64;
     let thread = register::thread(session)?;
     let address = reserve(session, thread, 8 * words)?;

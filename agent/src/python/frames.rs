@@ -3,8 +3,11 @@
 //!
 //! The number of the function's site is kept in the shadow stack, below the return address, for the
 //! return. Where the evaluator's exits are rewritten, the shadow-stack slot of the return address
-//! holds a mark while the call is open, as for other functions.
+//! holds a mark while the call is open, as for other functions. The frame of a coroutine is kept
+//! below the site, where the evaluator saves another register.
 
+use super::arguments;
+use super::coroutines::{self, FrameObjects};
 use super::functions::{function, stub_of};
 use super::layout::FRAMES;
 use super::word;
@@ -23,6 +26,9 @@ use core::sync::atomic::{
 const CODE: u64 = 32;
 const GLOBALS: u64 = 48;
 
+/// Version of the interpreter: 8 for CPython 3.8.
+static VERSION: AtomicU64 = AtomicU64::new(0);
+
 /// Returns the address below the return address, where the evaluator saves rbp: no other call keeps
 /// a value in its shadow-stack slot.
 fn below(slot: u64) -> u64 {
@@ -30,9 +36,9 @@ fn below(slot: u64) -> u64 {
 }
 
 /// Called when the evaluator is entered for a frame. Returns whether the call is recorded, and its
-/// return has to be. `stub`: the hook's return address.
-pub fn enter(session: Session, frame: u64, slot: u64, stub: u64) -> bool {
-    let is_recorded = record(session, frame, slot);
+/// return has to be. `version`: 8 for CPython 3.8. `stub`: the hook's return address.
+pub fn enter(session: Session, version: u64, frame: u64, slot: u64, stub: u64) -> bool {
+    let is_recorded = record(session, version, frame, slot);
     if stub as usize % stub::SIZE == stub::AFTER_CALL {
         if is_recorded {
             return shadow::mark(slot, stub);
@@ -50,7 +56,7 @@ pub fn unmark(slot: u64, stub: u64) -> bool {
 }
 
 /// Records the entry of the function of a frame. Returns whether its return has to be recorded.
-fn record(session: Session, frame: u64, slot: u64) -> bool {
+fn record(session: Session, version: u64, frame: u64, slot: u64) -> bool {
     let code_object = word(frame + CODE).load(Relaxed);
     let Some(entry) = function(session, &FRAMES, code_object, true, || word(frame + GLOBALS).load(Relaxed))
     else {
@@ -60,6 +66,9 @@ fn record(session: Session, frame: u64, slot: u64) -> bool {
         return false;
     }
     let site = stub_of(entry);
+    let offsets = FrameObjects::of(version);
+    let run = if session.python().identifies(entry) { offsets.run(frame) } else { None };
+    VERSION.store(version, Relaxed);
     // SAFETY: the evaluator's return address lies there.
     let back = unsafe { &*(slot as *const AtomicU64) }.load(Relaxed);
     if back.wrapping_sub(STUBS.load(Relaxed) as u64) < stub::REGION as u64 {
@@ -67,12 +76,22 @@ fn record(session: Session, frame: u64, slot: u64) -> bool {
         record_at(session, site | code::TAIL_ENTRY, slot);
         return false;
     }
-    shadow::keep(below(slot), site.into()) && record_at(session, site | code::ENTRY, slot)
+    let left = if run.is_some() { frame } else { 0 };
+    if !(shadow::keep(below(slot), site.into()) && shadow::keep(below(below(slot)), left)) {
+        return false;
+    }
+    arguments::enter(session, &FRAMES, (entry, run, offsets.locals(frame)), (site, slot));
+    record_at(session, site | code::ENTRY, slot)
 }
 
 /// Records the return of the call in a slot.
 pub fn leave(session: Session, slot: u64) {
     if let Some(site) = shadow::kept(below(slot)) {
+        // The caller holds a reference to the frame of a coroutine.
+        if let Some(frame) = shadow::kept(below(below(slot))).filter(|frame| *frame != 0) {
+            let state = FrameObjects::of(VERSION.load(Relaxed)).state(frame);
+            coroutines::leave(session, site as u32, slot, state);
+        }
         record_at(session, site as u32 | code::EXIT, slot);
     }
 }

@@ -2,7 +2,7 @@
 //! table, and its own site.
 
 use super::layout::Layout;
-use super::{names, word};
+use super::{arguments, coroutines, names, word};
 use crate::register;
 use crate::state::{STUBS, Session};
 use calltap_abi::python::Entry;
@@ -52,7 +52,10 @@ fn introduce(
     let (index, entry) = table.take()?;
     entry.code.store(code, Relaxed);
     entry.process.store(process, Relaxed);
+    let is_coroutine = coroutines::is_coroutine(code, layout.flags);
+    entry.is_coroutine.store(is_coroutine.into(), Relaxed);
     names::write(session, layout, entry, code, globals);
+    arguments::choose(table, layout, entry, code);
     // The entry holds a reference, under the interpreter's lock: so the object stays, and no other
     // one gets its address. The count is the first word of every object.
     let references = word(code);

@@ -8,6 +8,17 @@ pub struct Layout {
     pub file_name: u64,
     /// The qualified name, in PyCodeObject; the name in a version without qualified names.
     pub name: u64,
+    /// The flags, in PyCodeObject.
+    pub flags: u64,
+    /// The number of positional parameters, in PyCodeObject.
+    pub positional: u64,
+    /// The number of parameters that are given by name only, in PyCodeObject.
+    pub keyword_only: u64,
+    /// The names of the locals, parameters first, in PyCodeObject.
+    pub parameter_names: u64,
+    /// Whether the size of an integer is above three bits, two of which tell its sign; otherwise
+    /// the size is negative for a negative one.
+    pub tags_integers: bool,
     /// The code's constants and flags, in a version without qualified names.
     pub scope: Option<Scope>,
     /// Size in bytes of the head of a `str` object of ASCII characters.
@@ -51,6 +62,11 @@ pub static FRAMES: Layout = Layout {
     first_line: 40,
     file_name: 104,
     name: 112,
+    flags: 36,
+    positional: 16,
+    keyword_only: 24,
+    parameter_names: 72,
+    tags_integers: false,
     scope: Some(Scope { constants: 56, flags: 36 }),
     ascii_data: 48,
     compact_data: 72,
@@ -64,6 +80,11 @@ pub static V3_11: Layout = Layout {
     first_line: 72,
     file_name: 112,
     name: 128,
+    flags: 48,
+    positional: 56,
+    keyword_only: 64,
+    parameter_names: 96,
+    tags_integers: false,
     scope: None,
     ascii_data: 48,
     compact_data: 72,
@@ -77,6 +98,11 @@ pub static V3_12: Layout = Layout {
     first_line: 68,
     file_name: 112,
     name: 128,
+    flags: 48,
+    positional: 52,
+    keyword_only: 60,
+    parameter_names: 96,
+    tags_integers: true,
     scope: None,
     ascii_data: 40,
     compact_data: 56,

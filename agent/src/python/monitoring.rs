@@ -16,6 +16,8 @@
 //! in 3.12, and from 3.13 on that of the frame which it puts below those of the functions that it
 //! runs.
 
+use super::arguments;
+use super::coroutines::{self, Frames};
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
 use super::layout::V3_12;
@@ -24,7 +26,7 @@ use crate::record::record_at;
 use crate::register;
 use crate::state::Session;
 use calltap_abi::event::code;
-use calltap_abi::python::{phase, program, state};
+use calltap_abi::python::{coroutine, phase, program, state};
 use calltap_abi::values::Program;
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{
@@ -43,10 +45,14 @@ struct States {
     frame: u64,
     /// Whether `frame` is the offset of a `_PyCFrame`.
     is_c: bool,
+    /// Offsets about coroutines.
+    coroutines: &'static Frames,
 }
 
-const V12: States = States { tracing: 44, exception: 96, frame: 56, is_c: true };
-const V13: States = States { tracing: 60, exception: 112, frame: 72, is_c: false };
+const V12: States =
+    States { tracing: 44, exception: 96, frame: 56, is_c: true, coroutines: &coroutines::V3_12 };
+const V13: States =
+    States { tracing: 60, exception: 112, frame: 72, is_c: false, coroutines: &coroutines::V3_13 };
 /// Offset of the interpreter in a thread state.
 const INTERPRETER: u64 = 16;
 
@@ -60,7 +66,8 @@ const DEEPEST: usize = 1 << 20;
 
 // Events of `sys.monitoring`, of both versions.
 const STARTS: [c_int; 2] = [1, 2];
-const RETURNS: [c_int; 2] = [4, 8];
+const RETURNS: c_int = 4;
+const YIELDS: c_int = 8;
 const UNWOUND: c_int = 4096;
 const THROWN: c_int = 8192;
 const ALL: c_int = 1 | 2 | 4 | 8 | UNWOUND | THROWN;
@@ -93,12 +100,12 @@ static BUSY: AtomicU64 = AtomicU64::new(0);
 
 /// PyMethodDef of a callback: name, function, flags, documentation.
 type Definition = [AtomicU64; 4];
-static DEFINITIONS: [Definition; 4] = [const { [const { AtomicU64::new(0) }; 4] }; 4];
+static DEFINITIONS: [Definition; 5] = [const { [const { AtomicU64::new(0) }; 4] }; 5];
 /// METH_FASTCALL.
 const FASTCALL: u64 = 0x80;
 
 type Callback = extern "C" fn(u64, *const u64, isize) -> u64;
-const CALLBACKS: [Callback; 4] = [started, returned, unwound, thrown];
+const CALLBACKS: [Callback; 5] = [started, returned, yielded, unwound, thrown];
 
 /// Returns the address of an interpreter's function or object.
 fn address(place: usize) -> u64 {
@@ -218,7 +225,7 @@ fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
         (attribute, new)
     };
     DISABLE.store(attribute(monitoring, c"DISABLE".as_ptr()), Relaxed);
-    let events = [&STARTS[..], &RETURNS, &[UNWOUND], &[THROWN]];
+    let events = [&STARTS[..], &[RETURNS], &[YIELDS], &[UNWOUND], &[THROWN]];
     let mut is_done = true;
     for ((definition, callback), events) in DEFINITIONS.iter().zip(CALLBACKS).zip(events) {
         let [method, function, flags, _] = definition;
@@ -247,31 +254,36 @@ fn give_back(place: &Known) {
     let tool = (place.interpreter.swap(0, Relaxed) & TAKEN) as c_int;
     let _ = call(c"set_events", c"ii", tool, 0, 0);
     let none = address(program::NONE);
-    for event in STARTS.into_iter().chain(RETURNS).chain([UNWOUND, THROWN]) {
+    for event in STARTS.into_iter().chain([RETURNS, YIELDS, UNWOUND, THROWN]) {
         let _ = call(c"register_callback", c"iiO", tool, event as u64, none);
     }
     let _ = call(c"free_tool_id", c"i", tool, 0, 0);
 }
 
 extern "C" fn started(_: u64, arguments: *const u64, _: isize) -> u64 {
-    event(arguments, true, true)
+    event(arguments, None, true)
 }
 
 extern "C" fn returned(_: u64, arguments: *const u64, _: isize) -> u64 {
-    event(arguments, false, true)
+    event(arguments, Some(coroutine::RETURNED), true)
+}
+
+extern "C" fn yielded(_: u64, arguments: *const u64, _: isize) -> u64 {
+    event(arguments, Some(coroutine::WAITS), true)
 }
 
 extern "C" fn unwound(_: u64, arguments: *const u64, _: isize) -> u64 {
-    event(arguments, false, false)
+    event(arguments, Some(coroutine::RAISED), false)
 }
 
 extern "C" fn thrown(_: u64, arguments: *const u64, _: isize) -> u64 {
-    event(arguments, true, false)
+    event(arguments, None, false)
 }
 
-/// Records an event of a callback, as a function is entered or left. Returns `DISABLE` to disable
-/// the event for a function, if it may.
-fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
+/// Records an event of a callback, as a function is entered, or left in a state. Returns `DISABLE`
+/// to disable the event for a function, if it may.
+fn event(arguments: *const u64, left: Option<u8>, may_disable: bool) -> u64 {
+    let enters = left.is_none();
     let none = address(program::NONE);
     let state = current(&ADDRESSES);
     let is_open = calltap_python_gate.load(Relaxed) != 0;
@@ -298,7 +310,17 @@ fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
         true if is_bottom(word(frame + PREVIOUS).load(Relaxed)) => code::ENTRY,
         true => code::NESTED_ENTRY,
     };
-    record_at(session, stub_of(entry) | code, slot);
+    let stub = stub_of(entry);
+    let is_coroutine = session.python().identifies(entry);
+    match left {
+        Some(state) if is_coroutine => coroutines::leave(session, stub, slot, state),
+        Some(_) => {}
+        None => {
+            let run = is_coroutine.then(|| version().coroutines.run(frame)).flatten();
+            arguments::enter(session, &V3_12, (entry, run, Frames::locals(frame)), (stub, slot));
+        }
+    }
+    record_at(session, stub | code, slot);
     none
 }
 

@@ -17,14 +17,17 @@
 //! callees. Python functions that one evaluator runs inside each other share it, and are told apart
 //! by the order of their events.
 
+use super::arguments;
+use super::coroutines::{self, Frames};
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
 use super::layout::V3_11;
 use super::{byte, half, word};
 use crate::record::record_at;
+use crate::register::registered;
 use crate::state::Session;
 use calltap_abi::event::code;
-use calltap_abi::python::state;
+use calltap_abi::python::{Entry, coroutine, state};
 use core::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed},
@@ -45,6 +48,17 @@ const FRAME: u64 = 24;
 const GLOBALS: u64 = 8;
 const CODE: u64 = 32;
 const IS_ENTRY: u64 = 68;
+const BELOW: u64 = 48;
+// Offsets in _PyCFrame: the frame that its evaluator runs, and the evaluator outside.
+const RUNNING: u64 = 8;
+const OUTER: u64 = 16;
+/// Evaluators that are searched for a frame.
+const EVALUATORS: usize = 4;
+/// The instructions that call the profile function when a function is entered, and their size.
+const RESUME: [u8; 2] = [150, 151];
+const INSTRUCTION_SIZE: u64 = 2;
+/// The instruction by which a coroutine waits.
+const YIELD_VALUE: u8 = 86;
 /// Value of `use_tracing` while there is a trace or profile function.
 const TRACED: u8 = 255;
 
@@ -93,22 +107,83 @@ pub fn enter(session: Session, current: u64, state: u64) {
 }
 
 /// The profile function (`Py_tracefunc`).
-extern "C" fn profile(_object: u64, frame: u64, what: i32, _argument: u64) -> i32 {
+extern "C" fn profile(_object: u64, frame: u64, what: i32, argument: u64) -> i32 {
     let state = word(CURRENT.load(Relaxed)).load(Relaxed);
     let is_open = calltap_python_gate.load(Relaxed) != 0;
     let session = Session::get().filter(|session| is_open && session.traces_python());
+    if let Some(session) = session {
+        announce(session, state);
+    }
     match session {
         // Same as `PyEval_SetProfile(NULL, NULL)`, which a profile function may call: the
         // interpreter reads the field again afterwards.
         None => word(state + PROFILE_FUNCTION).store(0, Relaxed),
-        Some(session) if what == CALL || what == RETURN => trace(session, state, frame, what == CALL),
+        Some(session) if what == CALL || what == RETURN => {
+            trace(session, state, frame, what == CALL, argument);
+        }
         Some(_) => {}
     }
     0
 }
 
-/// Records that the function of a frame is entered or left.
-fn trace(session: Session, state: u64, frame: u64, enters: bool) {
+/// Called when the evaluator is entered for a frame. If that is of a coroutine which the
+/// interpreter resumes behind the instruction that calls the profile function, notes it for
+/// [`announce`]. The interpreter does so if the awaited coroutine has handled an exception that was
+/// thrown into both.
+pub fn expect(session: Session, frame: u64) {
+    if session.python().header.coroutines.load(Relaxed) == 0 || !coroutines::V3_11.is_generator(frame) {
+        return;
+    }
+    let next = byte(Frames::instruction(frame) + INSTRUCTION_SIZE).load(Relaxed);
+    let is_silent = coroutines::V3_11.has_begun(frame) && !RESUME.contains(&next);
+    if let Some(thread) = registered(session).filter(|_| is_silent) {
+        thread.frame.store(frame, Relaxed);
+    }
+}
+
+/// Records the entry of the coroutine that [`expect`] has noted, at the first event behind it.
+fn announce(session: Session, state: u64) {
+    let Some(thread) = registered(session) else { return };
+    let frame = thread.frame.load(Relaxed);
+    if frame == 0 {
+        return;
+    }
+    thread.frame.store(0, Relaxed);
+    // Only a frame that runs is known to exist still.
+    let Some(slot) = evaluator_of(state, frame) else { return };
+    let code_object = word(frame + CODE).load(Relaxed);
+    let globals = || word(frame + GLOBALS).load(Relaxed);
+    let entry = function(session, &V3_11, code_object, true, globals);
+    let Some(entry) = entry.filter(|entry| entry.state.load(Acquire) == state::ON) else { return };
+    if session.python().identifies(entry) {
+        let stub = stub_of(entry);
+        tell(session, entry, frame, (stub, slot));
+        record_at(session, stub | code::ENTRY, slot);
+    }
+}
+
+/// Returns the `_PyCFrame` of the evaluator that runs a frame of this thread.
+fn evaluator_of(state: u64, frame: u64) -> Option<u64> {
+    let mut evaluator = word(state + CFRAME).load(Relaxed);
+    for _ in 0..EVALUATORS {
+        let mut running = word(evaluator + RUNNING).load(Relaxed);
+        while running != frame && running != 0 && byte(running + IS_ENTRY).load(Relaxed) == 0 {
+            running = word(running + BELOW).load(Relaxed);
+        }
+        if running == frame {
+            return Some(evaluator);
+        }
+        evaluator = word(evaluator + OUTER).load(Relaxed);
+        if evaluator == 0 {
+            break;
+        }
+    }
+    None
+}
+
+/// Records that the function of a frame is entered or left. `result`: the result of a return; 0 if
+/// an exception leaves the function.
+fn trace(session: Session, state: u64, frame: u64, enters: bool, result: u64) {
     let frame = word(frame + FRAME).load(Relaxed);
     let code_object = word(frame + CODE).load(Relaxed);
     let globals = || word(frame + GLOBALS).load(Relaxed);
@@ -122,5 +197,26 @@ fn trace(session: Session, state: u64, frame: u64, enters: bool) {
         (true, 0) => code::NESTED_ENTRY,
         (true, _) => code::ENTRY,
     };
-    record_at(session, stub_of(entry) | code, slot);
+    let stub = stub_of(entry);
+    if enters {
+        tell(session, entry, frame, (stub, slot));
+    } else if session.python().identifies(entry) {
+        coroutines::leave(session, stub, slot, state_of(frame, result));
+    }
+    record_at(session, stub | code, slot);
+}
+
+/// Writes which coroutine is entered, and its arguments.
+fn tell(session: Session, entry: &Entry, frame: u64, event: (u32, u64)) {
+    let run = session.python().identifies(entry).then(|| coroutines::V3_11.run(frame)).flatten();
+    arguments::enter(session, &V3_11, (entry, run, Frames::locals(frame)), event);
+}
+
+/// Returns the state of a coroutine that is left.
+fn state_of(frame: u64, result: u64) -> u8 {
+    match (result, byte(Frames::instruction(frame)).load(Relaxed)) {
+        (0, _) => coroutine::RAISED,
+        (_, YIELD_VALUE) => coroutine::WAITS,
+        _ => coroutine::RETURNED,
+    }
 }

@@ -8,6 +8,8 @@
 //! Entries are never freed. The agent holds a reference to each code object, so its address is not
 //! reused.
 
+pub mod arguments;
+
 use crate::stub;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
@@ -18,15 +20,15 @@ pub const BUCKETS: usize = 2 * FUNCTIONS;
 /// Most buckets that are searched for a code object.
 const PROBES: usize = 256;
 /// Bytes of the filter.
-pub const FILTER: usize = 4032;
+pub const FILTER: usize = 3000;
 /// Most bytes of a function's name.
 pub const NAME: usize = 256;
 /// Bytes of a name and of a file's path.
-pub const TEXT: usize = 480;
+pub const TEXT: usize = 476;
 /// Bytes of the table.
 pub const SIZE: usize = size_of::<Table>();
 
-const _: () = assert!(size_of::<Entry>() == 512);
+const _: () = assert!(size_of::<Entry>() == 632);
 const _: () = assert!(size_of::<Header>() == 4096);
 
 /// Values of [`crate::Control::python`].
@@ -58,6 +60,23 @@ pub mod phase {
 pub const NO_SITE: u32 = u32::MAX;
 /// Most changes of the filter for which a function that is being introduced is decided again.
 const DECISIONS: usize = 64;
+
+/// Values about a coroutine. The first values of its entries are the address of the coroutine
+/// object, and a byte of [`RESUMED`](coroutine::RESUMED) and [`OUTERMOST`](coroutine::OUTERMOST).
+pub mod coroutine {
+    /// Bytes of a return: two of 0, as the value could be read, and one of the states below.
+    pub const RETURN: usize = 2 + 1;
+    /// Flag: the coroutine has run before.
+    pub const RESUMED: u8 = 1;
+    /// Flag: no coroutine or generator resumes it, but for example the event loop.
+    pub const OUTERMOST: u8 = 2;
+    /// It has returned.
+    pub const RETURNED: u8 = 1;
+    /// An exception has left it.
+    pub const RAISED: u8 = 2;
+    /// It waits to be resumed.
+    pub const WAITS: u8 = 3;
+}
 
 /// Values of [`Entry::state`].
 pub mod state {
@@ -154,6 +173,13 @@ pub struct Header {
     pub selection: AtomicU32,
     /// Functions that the agent decided again, as the filter had changed meanwhile.
     pub late: AtomicU64,
+    /// Recorder: whether coroutines are recorded, with what identifies them, even if the filter
+    /// does not select them.
+    pub coroutines: AtomicU64,
+    /// Bytes of the rules in use.
+    pub rules_length: AtomicU64,
+    /// Rules for arguments ([`arguments`]).
+    pub rules: [AtomicU8; arguments::RULES],
     /// Bytes of the filter in use.
     pub filter_length: AtomicU64,
     /// Patterns with `*` and `?`, each followed by a line feed; one that begins with `!` deselects.
@@ -179,8 +205,18 @@ pub struct Entry {
     pub name: AtomicU32,
     /// Bytes of the file's path behind the name.
     pub file: AtomicU32,
+    /// 1 if it is the code of a coroutine.
+    pub is_coroutine: AtomicU32,
     /// Name and path, in UTF-8.
     pub text: [AtomicU8; TEXT],
+    /// Number of arguments that entries carry.
+    pub arguments: AtomicU32,
+    /// Bytes of their names.
+    pub names_length: AtomicU32,
+    /// Numbers of the parameters, in their order.
+    pub locals: [AtomicU8; 8],
+    /// Their names in UTF-8, with a comma behind each.
+    pub names: [AtomicU8; arguments::NAMES],
 }
 
 impl Entry {
@@ -267,7 +303,7 @@ impl Table {
     /// gets a site; if none is left, its state stays.
     pub fn decide(&self, entry: &Entry) {
         let before = entry.state.load(SeqCst);
-        let is_selected = entry.with_name(|name| self.selects(name));
+        let is_selected = self.wants(entry);
         let after = match (before, is_selected) {
             (state::UNSELECTED, true) if self.number(entry) => state::ON,
             (state::ON | state::OFF, false) => state::UNSELECTED,
@@ -296,7 +332,7 @@ impl Table {
     /// Only an entry that may have events takes a site, as the sites of a trace have no gaps.
     pub fn introduce(&self, index: u32, entry: &Entry) -> bool {
         let mut selection = self.header.selection.load(SeqCst);
-        let state = match entry.with_name(|name| self.selects(name)) {
+        let state = match self.wants(entry) {
             true if self.number(entry) => state::ON,
             true => return false,
             false => state::UNSELECTED,
@@ -332,6 +368,16 @@ impl Table {
         self.taken().iter().for_each(|entry| self.decide(entry));
         header.selection.store(change | phase::SETTLED, SeqCst);
         true
+    }
+
+    /// Whether calls of a coroutine are recorded with what identifies it.
+    pub fn identifies(&self, entry: &Entry) -> bool {
+        self.header.coroutines.load(Relaxed) != 0 && entry.is_coroutine.load(Relaxed) != 0
+    }
+
+    /// Whether calls of a function are recorded.
+    fn wants(&self, entry: &Entry) -> bool {
+        self.identifies(entry) || entry.with_name(|name| self.selects(name))
     }
 
     /// Whether the filter selects a function of this name. Without a filter, it selects all.

@@ -31,7 +31,7 @@ pub fn read(
         };
         let text = function.clone().unwrap_or_else(|| one_line(&datum.to_string()).into_owned());
         let json = match datum {
-            Datum::Unreadable | Datum::Null => Value::Null,
+            Datum::Unreadable | Datum::Null | Datum::Word(b"None", false) => Value::Null,
             Datum::Signed(number) => number.into(),
             Datum::Unsigned(number) => number.into(),
             Datum::Float(number) => number.into(),
@@ -39,7 +39,7 @@ pub fn read(
             Datum::Text(text, _) => String::from_utf8_lossy(text).into(),
             Datum::Char(c) => char::from(c).to_string().into(),
             Datum::Callers(..) => return None,
-            Datum::Hex(_) | Datum::Pointer(_) => text.clone().into(),
+            Datum::Hex(_) | Datum::Pointer(_) | Datum::Word(..) => text.clone().into(),
         };
         Some(FormattedValue { name: name.to_owned(), text, json })
     };

@@ -125,6 +125,9 @@ pub fn unexpected(pid: u32, answer: Answer) -> anyhow::Error {
 
 fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let (given, later) = (select::words(arguments)?, arguments.is_set("later"));
+    if !given.python_arguments.is_empty() {
+        bail!("set does not change which arguments of Python functions are read: record or attach anew");
+    }
     let kept = keep::kept(arguments)?;
     let on = match (arguments.is_set("on"), arguments.is_set("off")) {
         (true, true) => bail!("--on and --off exclude each other"),

@@ -5,14 +5,26 @@
 //! function is written after its entry in the table.
 
 use crate::shm::Shared;
+use calltap_abi::python::arguments::kind as agent_kind;
 use calltap_abi::python::{Entry, NAME, NO_SITE, TEXT, Table, phase, state, wanted};
 use calltap_abi::stub;
 use calltap_names::printable;
-use calltap_trace::{Record, Site, SiteId};
+use calltap_trace::{Captured, Future, FutureValues, Record, Site, SiteId, Value, ValueForm, object_kind};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
+
+// A trace has the agent's numbers.
+const _: () = assert!(
+    agent_kind::FALSE == object_kind::FALSE
+        && agent_kind::TRUE == object_kind::TRUE
+        && agent_kind::INTEGER == object_kind::INTEGER
+        && agent_kind::FLOAT == object_kind::FLOAT
+        && agent_kind::TEXT == object_kind::TEXT
+        && agent_kind::WORD == object_kind::WORD
+);
 
 /// Kind of the sites of Python functions.
 pub const KIND: &str = "python";
@@ -85,8 +97,28 @@ fn texts(entry: &Entry) -> (String, String) {
     (name, format!("{file}:{}", entry.line.load(Relaxed)))
 }
 
+/// Returns the values that come with calls of a function: those that identify a coroutine, and the
+/// chosen arguments.
+fn values_of(table: &Table, entry: &Entry, name: &str) -> Option<Arc<Captured>> {
+    let value = |name: &str, form| Value { name: name.to_owned(), form };
+    let mut captured = Captured::default();
+    if table.identifies(entry) {
+        captured.arguments.push(value("coroutine", ValueForm::Hex(8)));
+        captured.arguments.push(value("flags", ValueForm::Unsigned(1)));
+        captured.results.push(value("state", ValueForm::Unsigned(1)));
+        captured.future = Some(Future { values: FutureValues::Coroutine, name: Some(name.to_owned()) });
+    }
+    let length = (entry.names_length.load(Relaxed) as usize).min(entry.names.len());
+    let names: Vec<u8> = entry.names[..length].iter().map(|byte| byte.load(Relaxed)).collect();
+    let names = String::from_utf8_lossy(&names);
+    let names = names.split(',').take(entry.arguments.load(Relaxed) as usize);
+    captured.arguments.extend(names.map(|name| value(&printable(name), ValueForm::Object)));
+    (!captured.arguments.is_empty()).then(|| Arc::new(captured))
+}
+
 fn describe(table: &Table, entry: &Entry) -> Site {
     let (name, place) = texts(entry);
+    let captured = values_of(table, entry, &name);
     Site {
         id: SiteId(entry.site.load(Relaxed).min(stub::COUNT as u32 - 1)),
         module: table.header.module.load(Relaxed),
@@ -97,15 +129,17 @@ fn describe(table: &Table, entry: &Entry) -> Site {
         aliases: vec![place],
         kind: KIND.to_owned(),
         tracers: table.header.tracers.load(Relaxed),
-        captured: None,
+        captured,
     }
 }
 
 impl Shared {
-    /// Selects the Python functions that these patterns match for tracing, from now on; sites from
-    /// `first_site` on are free. `InvalidInput`: the patterns are too long.
-    pub fn select_python(&self, patterns: &[String], first_site: u32) -> io::Result<()> {
+    /// Selects the Python functions that these patterns match for tracing, from now on, and
+    /// `coroutines` if so; sites from `first_site` on are free. `InvalidInput`: the patterns are
+    /// too long.
+    pub fn select_python(&self, patterns: &[String], coroutines: bool, first_site: u32) -> io::Result<()> {
         let table = self.provide_python(first_site)?;
+        table.header.coroutines.store(coroutines.into(), Release);
         let text: String = patterns.iter().flat_map(|pattern| [pattern, "\n"]).collect();
         if !table.select(text.as_bytes()) {
             let most = calltap_abi::python::FILTER;
@@ -114,6 +148,18 @@ impl Shared {
         }
         self.control().python.store(wanted::NOW, Release);
         Ok(())
+    }
+
+    /// Sets the rules for arguments of Python functions, for functions that become known later.
+    /// `InvalidInput`: they are too long.
+    pub fn read_python(&self, rules: &[String]) -> io::Result<()> {
+        let text: String = rules.iter().flat_map(|rule| [rule, "\n"]).collect();
+        if self.python().is_none_or(|table| table.set_rules(text.as_bytes())) {
+            return Ok(());
+        }
+        let most = calltap_abi::python::arguments::RULES;
+        let why = format!("the words of -A about Python functions have more than {most} bytes");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 
     /// Stops tracing of Python functions, and leaves interpreters alone.

@@ -25,6 +25,6 @@ pub use named::{MayChoose, Named};
 pub use request::{ParsedSelection, Purpose, SiteRequest, Typed};
 pub use selector::Selector;
 pub use words::{
-    EVALUATOR, SAVE_THREAD, Selection, TracerSelection, add, add_go_waits, add_python, add_valued, tracer,
-    tracers,
+    EVALUATOR, SAVE_THREAD, Selection, TracerSelection, add, add_coroutines, add_go_waits, add_python,
+    add_valued, take_python_arguments, tracer, tracers,
 };

@@ -88,7 +88,8 @@ pub struct Selection {
     /// Conditions: only calls for which they hold are recorded.
     #[serde(default)]
     pub conditions: Vec<String>,
-    /// Whether functions that poll futures are traced, with the future that they poll.
+    /// Whether functions that poll futures are traced, with the future that they poll; in a Python
+    /// program its coroutines.
     #[serde(default)]
     pub futures: bool,
     /// Whether the program's calls into libraries are traced, at the linker's stubs.
@@ -102,6 +103,10 @@ pub struct Selection {
     /// functions are not traced.
     #[serde(default)]
     pub python: Vec<String>,
+    /// Rules for arguments of Python functions, as the agent gets them
+    /// (`calltap_abi::python::arguments`).
+    #[serde(default)]
+    pub python_arguments: Vec<String>,
     /// Whether events are off for the time being (`tracing_on` is 0).
     pub paused: bool,
     /// State of the daemon that converts calls which were recorded when first made. None: sites are
@@ -169,7 +174,13 @@ impl Selection {
 
     /// Whether Python functions are traced.
     pub fn traces_python(&self) -> bool {
-        !self.python.is_empty() && self.python != [NO_PYTHON]
+        !self.python.is_empty() && (self.futures || self.python != [NO_PYTHON])
+    }
+
+    /// Whether functions that poll futures of Rust are traced. In a Python program, its coroutines
+    /// are traced instead.
+    pub fn polls(&self) -> bool {
+        self.futures && self.python.is_empty()
     }
 
     /// Returns the filter as the user has given it.
@@ -224,6 +235,43 @@ pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
     Ok(())
 }
 
+/// Takes the rules for arguments of Python functions out of the others: those whose function has a
+/// module or class, `app.handle@name`, and no object, as in `libz:f.part.0`.
+pub fn take_python_arguments(words: &mut Selection) -> Result<(), Error> {
+    if words.python.is_empty() {
+        return Ok(());
+    }
+    let is_of_python = |rule: &String| {
+        let function = rule.split('@').next().unwrap_or_default();
+        function.contains('.') && !function.contains(':')
+    };
+    let (python, other) = std::mem::take(&mut words.arguments).into_iter().partition(is_of_python);
+    words.arguments = other;
+    let python: Vec<String> = python;
+    words.python_arguments = python.iter().map(|rule| python_rule(rule)).collect::<Result<_, Error>>()?;
+    Ok(())
+}
+
+/// Returns a rule in the form that the agent reads.
+fn python_rule(rule: &str) -> Result<String, Error> {
+    let (function, items) = rule.split_once('@').unwrap_or((rule, ""));
+    let names: Vec<&str> = items.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let is_name = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    if let Some(name) = names.iter().find(|name| !is_name(name)) {
+        let why = format!(
+            "-A '{rule}': '{name}' is no parameter's name: arguments of Python functions are read by their names alone, as in '-A {function}@name,n'"
+        );
+        return Err(Error::Value(why));
+    }
+    if let Some(c) = function.chars().find(|c| matches!(c, '[' | '\\' | '\n' | '\t' | '!')) {
+        let why = format!(
+            "-A '{rule}': only * and ? stand for other characters in names of Python functions, not {c:?}"
+        );
+        return Err(Error::Value(why));
+    }
+    Ok(format!("{function}\t{}", names.join(",")))
+}
+
 /// Adds Python functions, which are traced by the interpreter's evaluator, even if no filter names
 /// it. Only those functions in C are traced that a filter names.
 pub fn add_python(words: &mut Selection, globs: &[String]) {
@@ -232,6 +280,13 @@ pub fn add_python(words: &mut Selection, globs: &[String]) {
     }
     words.python = globs.to_vec();
     words.filter.extend(ADDED.map(str::to_owned));
+}
+
+/// Adds the coroutines of a Python program to a selection of futures.
+pub fn add_coroutines(words: &mut Selection) {
+    if words.python.is_empty() {
+        add_python(words, &[NO_PYTHON.to_owned()]);
+    }
 }
 
 /// Returns tracers of these kinds.

@@ -68,6 +68,8 @@ pub use error::Error;
 pub use live::{Attached, Snapshot, attached, detach_process};
 pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
 pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Tally, UntraceableFunctions};
+pub use plan::program::runs_python;
+pub use python::process_runs_python;
 pub use record::record;
 pub use requests::{Answer, Kept, Mailbox, Request, ask};
 pub use run::SessionOutcome;

@@ -3,7 +3,8 @@
 
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
-use calltap_selection::{Candidates, ReadModule};
+use calltap_process::proc;
+use calltap_selection::{Candidates, EVALUATOR, ReadModule};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
 
@@ -18,6 +19,10 @@ const OLDER: [(u8, &str); 3] =
 const OLD_EVALUATOR: &str = "PyEval_EvalFrameEx";
 /// Symbols of debug builds, each of some versions.
 const DEBUG: [&str; 3] = ["_Py_RefTotal", "_Py_NegativeRefcount", "_Py_INCREF_IncRefTotal"];
+
+/// Functions of CPython of which a program calls or has one, if it runs Python.
+const STARTS: [&str; 5] =
+    [EVALUATOR, "Py_BytesMain", "Py_InitializeEx", "Py_Initialize", "Py_InitializeFromConfig"];
 
 /// A symbol of free-threaded builds.
 const FREE_THREADED: &str = "_Py_DecRefShared";
@@ -141,6 +146,31 @@ impl Interpreter {
         let words = program::words(u64::from(self.minor) | flag, &addresses).collect();
         calltap_selection::Program { words, captured: Default::default(), left_out: Vec::new() }
     }
+}
+
+/// Whether a process runs Python: it has an interpreter among its files.
+pub fn process_runs_python(pid: u32) -> bool {
+    let root = proc::place(pid).join("root");
+    let Ok(maps) = std::fs::read_to_string(proc::place(pid).join("maps")) else { return false };
+    let mut paths: Vec<&str> = maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths.into_iter().any(|path| {
+        let file = File::open(root.join(path.trim_start_matches('/')));
+        let data = file.and_then(|file| calltap_sites::load(&file));
+        data.is_ok_and(|data| has_symbol(&data, &[EVALUATOR]))
+    })
+}
+
+/// Whether a program is a Python interpreter, or embeds one.
+pub(crate) fn runs_python(data: &[u8]) -> bool {
+    has_symbol(data, &STARTS)
+}
+
+/// Whether a file defines or uses one of these symbols of the dynamic linker.
+fn has_symbol(data: &[u8], names: &[&str]) -> bool {
+    let Ok(file) = object::File::parse(data) else { return false };
+    file.dynamic_symbols().any(|symbol| symbol.name().is_ok_and(|name| names.contains(&name)))
 }
 
 /// Returns an interpreter among the candidates whose evaluator has the old name, with its version.

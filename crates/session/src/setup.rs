@@ -99,7 +99,8 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
         }
         let words = &options.selection.words;
         if words.traces_python() {
-            shared.select_python(&words.python, 0)?;
+            shared.select_python(&words.python, words.futures, 0)?;
+            shared.read_python(&words.python_arguments)?;
         }
         Ok(shared)
     });
@@ -290,7 +291,7 @@ pub fn with_planner<T>(
         .reaching(Box::new(|candidates| options.selection.selector.reach(candidates)))
         .choosing_by(&options.selection.selector)
         .discovering(options.discovery)
-        .awaiting(options.selection.words.futures)
+        .awaiting(options.selection.words.polls())
         .calling_libraries(options.selection.words.libcalls)
         .allowing(options.selection.words.int3);
     if matches!(options.subject, Subject::Program(_)) || options.follow {

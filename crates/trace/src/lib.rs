@@ -50,6 +50,6 @@ pub use sieve::{Said, Sieve, Sifting};
 pub use switches::{RunState, Switch};
 pub use trigger::{Action, uses};
 pub use unpack::Unpacker;
-pub use values::{Callers, Datum};
+pub use values::{Callers, Datum, kind as object_kind};
 pub use wakings::{Edge, SystemCall, Waking};
 pub use writer::{GraphEnd, GraphEvent, ThreadEncoder, TraceWriter};

@@ -207,6 +207,10 @@ pub enum FutureValues {
     Dropped,
     /// A waking of a task of tokio: its address.
     Woken,
+    /// A run of a Python coroutine: its address, and flags (1: it has run before, 2: no other
+    /// coroutine resumed it); as result 1 if it returned, 2 if it raised an exception, 3 if it
+    /// waits.
+    Coroutine,
 }
 
 /// A value of a call.
@@ -239,6 +243,8 @@ pub enum ValueForm {
     /// A text: a byte with its length, of which the top bit tells that it was cut off (alone: that
     /// its address is 0), then as many bytes.
     Text,
+    /// A Python object: its [kind](crate::object_kind), and the value in the form of that kind.
+    Object,
     /// The callers ([`crate::Callers`]), behind all other values: two bytes with their number and,
     /// in the lowest bit, whether they are all of them; then eight bytes for each, innermost first.
     Callers,

@@ -3,6 +3,23 @@
 use crate::meta::{Captured, Value, ValueForm};
 use std::fmt;
 
+/// Kinds of Python objects, the first byte of each: those of the agent
+/// (`calltap_abi::python::arguments::kind`).
+pub mod kind {
+    /// False.
+    pub const FALSE: u8 = 0;
+    /// True.
+    pub const TRUE: u8 = 1;
+    /// An integer of 8 bytes.
+    pub const INTEGER: u8 = 2;
+    /// A floating-point number of 8 bytes.
+    pub const FLOAT: u8 = 3;
+    /// A text, as in [`ValueForm::Text`].
+    pub const TEXT: u8 = 4;
+    /// A word that stands for the object, in the form of a text.
+    pub const WORD: u8 = 5;
+}
+
 /// A value of a call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Datum<'a> {
@@ -26,6 +43,8 @@ pub enum Datum<'a> {
     Null,
     /// A text, and whether it was cut off.
     Text(&'a [u8], bool),
+    /// A word that stands for a Python object, and whether it was cut off.
+    Word(&'a [u8], bool),
     /// Callers of eight bytes each, and whether they are all of them.
     Callers(&'a [u8], bool),
 }
@@ -110,6 +129,18 @@ impl ValueForm {
             ValueForm::Float(8) => Datum::Float(f64::from_bits(number(8)?)),
             ValueForm::Bool => Datum::Bool(number(1)? != 0),
             ValueForm::Char => Datum::Char(number(1)? as u8),
+            ValueForm::Object => match number(1)? as u8 {
+                kind::FALSE => Datum::Bool(false),
+                kind::TRUE => Datum::Bool(true),
+                kind::INTEGER => Datum::Signed(number(8)? as i64),
+                kind::FLOAT => Datum::Float(f64::from_bits(number(8)?)),
+                kind @ (kind::TEXT | kind::WORD) => {
+                    let head = number(1)?;
+                    let (text, more) = (bytes(head as usize & 0x7F)?, head & 0x80 != 0);
+                    if kind == kind::TEXT { Datum::Text(text, more) } else { Datum::Word(text, more) }
+                }
+                _ => return None,
+            },
             ValueForm::Text => {
                 let head = number(1)?;
                 if head == 0x80 {
@@ -140,6 +171,10 @@ impl fmt::Display for Datum<'_> {
             Datum::Text(text, more) => {
                 let text = String::from_utf8_lossy(text);
                 write!(out, "\"{}\"{}", text.escape_debug(), if more { "..." } else { "" })
+            }
+            Datum::Word(text, more) => {
+                let text = String::from_utf8_lossy(text);
+                write!(out, "{}{}", text.escape_debug(), if more { "..." } else { "" })
             }
             Datum::Callers(all, whole) => {
                 let addresses = all.as_chunks::<8>().0.iter().map(|address| u64::from_le_bytes(*address));
@@ -176,6 +211,16 @@ mod tests {
             &[&[0, 0][..], &1.5f64.to_le_bytes(), &0.25f32.to_le_bytes()].concat(),
             "1.5 0.25",
         );
+    }
+
+    #[test]
+    fn objects_have_the_form_of_their_kind() {
+        use ValueForm::*;
+        let bytes = [&[0, 0, kind::INTEGER][..], &(-5_i64).to_le_bytes(), &[kind::TRUE, kind::TEXT, 1, b'x']];
+        let bytes =
+            [&bytes.concat()[..], &[kind::WORD, 4], b"None", &[kind::WORD, 0x82, b'<', b'a']].concat();
+        check(&[Object; 5], &bytes, "-5 true \"x\" None <a...");
+        check(&[Object], &[0, 0, 99], "");
     }
 
     #[test]

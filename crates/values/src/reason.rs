@@ -43,7 +43,7 @@ calltap_sites::reasons! {
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "{why}", "see the table of functions";
 
     NoFutures = "no-futures",
-        "nothing polls futures, as far as names tell: a program in Rust, and not stripped?", "trace a program in Rust that has its symbols";
+        "nothing polls futures, as far as names tell: a program in Rust, and not stripped, or in Python?", "trace a program in Rust that has its symbols, or the interpreter that runs a program in Python";
     Several { all: Reasons } = "several", "{all}", "see each";
 }
 

@@ -18,6 +18,9 @@ fn table() -> Box<Table> {
         process: AtomicU32::new(0),
         selection: AtomicU32::new(0),
         late: AtomicU64::new(0),
+        coroutines: AtomicU64::new(0),
+        rules_length: AtomicU64::new(0),
+        rules: [const { AtomicU8::new(0) }; arguments::RULES],
         filter_length: AtomicU64::new(0),
         filter: [const { AtomicU8::new(0) }; FILTER],
     };
@@ -29,7 +32,12 @@ fn table() -> Box<Table> {
         line: AtomicU32::new(0),
         name: AtomicU32::new(0),
         file: AtomicU32::new(0),
+        is_coroutine: AtomicU32::new(0),
         text: [const { AtomicU8::new(0) }; TEXT],
+        arguments: AtomicU32::new(0),
+        names_length: AtomicU32::new(0),
+        locals: [const { AtomicU8::new(0) }; 8],
+        names: [const { AtomicU8::new(0) }; arguments::NAMES],
     };
     Box::new(Table {
         header,
@@ -151,5 +159,26 @@ fn functions_that_are_introduced_while_the_filter_changes_are_what_the_last_one_
             assert_eq!(entry.state.load(Relaxed), expected);
             assert!(!is_selected || entry.site.load(Relaxed) != NO_SITE);
         }
+    });
+}
+
+#[test]
+fn rules_name_the_parameters_of_the_functions_that_they_match() {
+    on_large_stack(|| {
+        let table = table();
+        assert!(table.set_rules(b"app.*\tname,n\n*.f\t\n"));
+        let check = |name: &str, expected: &[&str]| {
+            let entry = introduce(&table, name);
+            let text = |names: &[AtomicU8]| {
+                String::from_utf8(names.iter().map(|byte| byte.load(Relaxed)).collect()).unwrap()
+            };
+            let found: std::vec::Vec<String> = table.rules_for(entry).map(text).collect();
+            assert_eq!(found, expected, "{name}");
+        };
+        check("app.g", &["name,n"]);
+        check("app.f", &["name,n", ""]);
+        check("other.f", &[""]);
+        check("other.g", &[]);
+        assert!(!table.set_rules(&[b'x'; arguments::RULES + 1]));
     });
 }

@@ -15,6 +15,21 @@ use std::collections::HashMap;
 /// Columns of the table left out where names do not fit, in this order.
 const LEAVABLE: [usize; 7] = [9, 5, 4, 3, 7, 1, 10];
 
+/// Titles of the columns in front of the name.
+const TITLES: [&str; 11] = [
+    "Futures",
+    "Tasks",
+    "Polls",
+    "Ready",
+    "Dropped",
+    "Waiting",
+    "Busy",
+    "Longest poll",
+    "Idle",
+    "Longest idle",
+    "Runnable",
+];
+
 /// How much later than the events of other threads those of a thread may arrive, nanoseconds.
 const LATE: u64 = 2_000_000_000;
 
@@ -241,8 +256,9 @@ impl Question for Futures {
             return "no polls\n".to_owned();
         }
         let time = |ticks| duration(known.ns(ticks));
+        let has_raised = rows.iter().any(|row| row.ended(End::Raised) > 0);
         let cells = |row: &&Row| {
-            vec![
+            let mut cells = vec![
                 count(row.futures),
                 count(row.tasks),
                 count(row.polls),
@@ -258,24 +274,15 @@ impl Question for Futures {
                     (0, _) => "?".to_owned(),
                     (runnable, _) => format!(">{}", time(runnable)),
                 },
-                one_line(&row.name).into_owned(),
-            ]
+            ];
+            cells.extend(has_raised.then(|| count(row.ended(End::Raised))));
+            cells.push(one_line(&row.name).into_owned());
+            cells
         };
         let shown: Vec<Vec<String>> = rows.iter().take(self.limit.unwrap_or(usize::MAX)).map(cells).collect();
-        let titles = [
-            "Futures",
-            "Tasks",
-            "Polls",
-            "Ready",
-            "Dropped",
-            "Waiting",
-            "Busy",
-            "Longest poll",
-            "Idle",
-            "Longest idle",
-            "Runnable",
-            "Future",
-        ];
+        let mut titles = TITLES.to_vec();
+        titles.extend(has_raised.then_some("Raised"));
+        titles.push("Future");
         let mut text = Vec::new();
         let leavable = LEAVABLE.map(|at| vec![at]);
         let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--full-names" };
@@ -294,6 +301,7 @@ impl Question for Futures {
                 "ready": row.ended(End::Ready),
                 "dropped": row.ended(End::Dropped),
                 "panicked": row.ended(End::Panicked),
+                "raised": row.ended(End::Raised),
                 "waiting": row.ended(End::Waiting),
                 "unknown": row.ended(End::Unknown),
                 "busy_ns": known.ns(row.busy),

@@ -1,6 +1,6 @@
 //! The joiner: turns single polls into spans of futures.
 
-use super::{End, NEW, PANICKED, READY, Role, Seen, Span, Wait, Waking, is_pool_thread};
+use super::{End, NEW, OUTERMOST, PANICKED, READY, RESUMED, Role, Seen, Span, Wait, Waking, is_pool_thread};
 use calltap_names::is_type;
 use calltap_trace::{FutureValues, ThreadId};
 use std::cmp::Reverse;
@@ -183,7 +183,8 @@ impl Joiner {
             self.woken(&seen);
             return;
         }
-        let is_task = matches!(values, FutureValues::Task | FutureValues::TaskState);
+        let is_outermost = is_outermost(values, &seen);
+        let is_task = matches!(values, FutureValues::Task | FutureValues::TaskState) || is_outermost;
         let lane = self.lanes.entry(seen.thread).or_default();
         let bare = values == FutureValues::Task;
         let below = lane.last_mut();
@@ -200,7 +201,8 @@ impl Joiner {
             let is_first = std::mem::replace(&mut level.bare, false);
             level.seen.before[0].filter(|_| is_first)
         });
-        let task = if values == FutureValues::TaskState { seen.before[0] } else { spawned };
+        let is_named = values == FutureValues::TaskState || is_outermost;
+        let task = if is_named { seen.before[0] } else { spawned };
         let span = if bare { None } else { self.polled(&seen, parent, task, waking, ended) };
         self.endings.push(Ending(Reverse(seen.ticks.1), seen.depth, seen.thread));
         self.lanes.entry(seen.thread).or_default().push(Level { seen, span, bare, waking });
@@ -225,15 +227,21 @@ impl Joiner {
         }
         let (Some((place, id)), Some((_, _, ready))) = (span, self.read(&seen)) else { return };
         let keeps_polls = self.keeps_polls;
-        let panicked =
-            seen.unwound || seen.after == Some(PANICKED) && self.values(&seen) == FutureValues::State;
+        let values = self.values(&seen);
+        let failed = seen.after == Some(PANICKED);
+        let raised = failed && values == FutureValues::Coroutine;
+        let panicked = seen.unwound || failed && values == FutureValues::State;
         let Some(all) = self.open.get_mut(&place) else { return };
         let Some(at) = all.iter().position(|open| open.span.id == id) else { return };
         let Open { span, waits, .. } = &mut all[at];
         poll_ends(span, seen.ticks.0, seen.ticks.1, seen.thread, keeps_polls);
         *waits = ready == Some(false);
-        if panicked || ready == Some(true) {
-            span.how = if panicked { End::Panicked } else { End::Ready };
+        if panicked || raised || ready == Some(true) {
+            span.how = match (panicked, raised) {
+                (true, _) => End::Panicked,
+                (false, true) => End::Raised,
+                (false, false) => End::Ready,
+            };
             let open = all.swap_remove(at);
             self.close(open, ended);
         }
@@ -266,6 +274,10 @@ impl Joiner {
                 (first?, second.map(|state| state == NEW), ready)
             }
             FutureValues::TaskState => (first?, second.map(|state| state == NEW), None),
+            FutureValues::Coroutine => {
+                let new = second.map(|flags| flags & RESUMED == 0);
+                (first?, new, seen.after.map(|state| state == READY))
+            }
             FutureValues::Task | FutureValues::Dropped | FutureValues::Woken => (first?, None, None),
         })
     }
@@ -310,7 +322,9 @@ impl Joiner {
 
     fn new_span(&mut self, seen: &Seen, address: u64, parent: Option<Id>, began_earlier: bool) -> Open {
         self.next += 1;
-        if let Some((at, id)) = parent
+        // A coroutine that is freed is closed before, which runs it.
+        let is_owned = self.values(seen) != FutureValues::Coroutine;
+        if let Some((at, id)) = parent.filter(|_| is_owned)
             && let Some(parent) = self.open.get_mut(&at).into_iter().flatten().find(|open| open.span.id == id)
         {
             parent.children.push((seen.process, address));
@@ -386,6 +400,11 @@ impl Joiner {
         }
         self.close(open, ended);
     }
+}
+
+/// Whether this is a run of a coroutine that no other one resumed.
+fn is_outermost(values: FutureValues, seen: &Seen) -> bool {
+    values == FutureValues::Coroutine && seen.before[1].is_some_and(|flags| flags & OUTERMOST != 0)
 }
 
 /// Adds a poll that ended.

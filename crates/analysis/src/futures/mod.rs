@@ -1,5 +1,5 @@
 //! Joins the polls of one Rust future into one span: from its first poll until it was ready or
-//! dropped.
+//! dropped. A Python coroutine is a future, and each of its runs is a poll.
 //!
 //! A future is identified by its type and its address in a process until it ends; then another may
 //! get the same address. Async bodies expose their state before and after each poll; for other
@@ -18,10 +18,15 @@ use calltap_trace::{FutureValues, Site, SiteId, ThreadId};
 
 /// State of an async body that was not polled yet.
 const NEW: u64 = 0;
-/// State of an async body that is ready.
+/// State of an async body that is ready, and of a coroutine that has returned.
 const READY: u64 = 1;
-/// State of an async body that panicked; larger states are await points.
+/// State of an async body that panicked, and of a coroutine that an exception has left; larger
+/// states are await points.
 const PANICKED: u64 = 2;
+/// Flag of a coroutine that has run before.
+const RESUMED: u64 = 1;
+/// Flag of a coroutine that no other one resumes.
+const OUTERMOST: u64 = 2;
 
 /// The role that a traced function plays for futures.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,6 +104,8 @@ pub enum End {
     Dropped,
     /// Its poll panicked.
     Panicked,
+    /// An exception left the coroutine.
+    Raised,
     /// It had not ended when the recording did.
     Waiting,
     /// Unknown: another future had its address later, or no value reveals it.
@@ -112,6 +119,7 @@ impl End {
             End::Ready => "ready",
             End::Dropped => "dropped",
             End::Panicked => "panicked",
+            End::Raised => "raised",
             End::Waiting => "waiting",
             End::Unknown => "unknown",
         }

@@ -8,6 +8,7 @@ const OUTER: u32 = 2;
 const WRITTEN: u32 = 3;
 const TASK: u32 = 4;
 const WOKEN: u32 = 5;
+const COROUTINE: u32 = 6;
 
 fn joiner() -> Joiner {
     let mut joiner = Joiner::default();
@@ -18,6 +19,7 @@ fn joiner() -> Joiner {
         (FutureValues::Written, "written", vec![]),
         (FutureValues::Task, "task", vec![]),
         (FutureValues::Woken, "waker", vec![]),
+        (FutureValues::Coroutine, "coroutine", vec![]),
     ] {
         joiner.role(&Role { values, key: key.into(), name: key.into(), drops });
     }
@@ -171,4 +173,37 @@ fn results_are_read_as_far_as_they_tell() {
         ],
         &[("written", 2, 2, 9, End::Unknown)],
     );
+}
+
+#[test]
+fn runs_of_coroutines_are_joined_by_their_addresses() {
+    // Flags: 1 it has run before, 2 it is outermost. States: 1 returned, 2 raised, 3 waits.
+    check(
+        &[
+            (1, COROUTINE, 1, (10, 20), 64, Some(2), Some(3)),
+            (1, COROUTINE, 2, (12, 18), 96, Some(0), Some(3)),
+            (1, COROUTINE, 1, (30, 40), 64, Some(3), Some(1)),
+            (1, COROUTINE, 2, (32, 36), 96, Some(1), Some(2)),
+            // Another one at the same address; and one that ran before, and still waits.
+            (1, COROUTINE, 1, (50, 54), 64, Some(2), Some(2)),
+            (1, COROUTINE, 1, (60, 61), 80, Some(3), Some(3)),
+        ],
+        &[
+            ("coroutine", 2, 20, 10, End::Ready),
+            ("coroutine", 2, 10, 14, End::Raised),
+            ("coroutine", 1, 4, 0, End::Raised),
+            ("coroutine", 1, 1, 0, End::Waiting),
+        ],
+    );
+}
+
+#[test]
+fn a_coroutine_that_waits_outlives_the_one_that_ran_it_first() {
+    let lines = [
+        (1, COROUTINE, 1, (10, 20), 64, Some(2), Some(1)),
+        (1, COROUTINE, 2, (12, 18), 96, Some(0), Some(3)),
+    ];
+    let spans = join(&lines, 0);
+    let found: Vec<_> = spans.iter().map(|span| (span.how, span.task, span.parent)).collect();
+    assert_eq!(found, [(End::Ready, Some(64), None), (End::Waiting, None, Some(spans[0].id))]);
 }

@@ -14,6 +14,7 @@ mod read;
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::part;
+use crate::command_line::select;
 use crate::command_line::table::MAX_WAIT;
 use crate::command_line::values;
 use crate::command_line::view_flags;
@@ -71,8 +72,9 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let root =
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
     let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
-    let selection =
-        ParsedSelection::about(&kind.words(arguments), arguments.is_set("later"), kind.required())?;
+    let mut words = kind.words(arguments);
+    select::add_futures(&mut words, &subject);
+    let selection = ParsedSelection::about(&words, arguments.is_set("later"), kind.required())?;
     let options = Options {
         buffer_size: values::buffer_size(arguments)?,
         wait: values::time(MAX_WAIT)?,

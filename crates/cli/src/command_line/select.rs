@@ -2,7 +2,8 @@
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
-use calltap_selection::{Selection, add_python, tracer};
+use calltap_selection::{Selection, add_coroutines, add_python, take_python_arguments, tracer};
+use calltap_session::{Subject, process_runs_python, runs_python};
 
 /// Returns the selection that the flags name.
 pub fn words(given: &Arguments) -> Result<Selection> {
@@ -23,7 +24,19 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     }
     let mut words = Selection { futures, int3, libcalls: given.is_set("libcalls"), ..words };
     add_python(&mut words, &python(given)?);
+    take_python_arguments(&mut words)?;
     Ok(words)
+}
+
+/// Adds coroutines to a selection of futures, if the subject runs Python.
+pub fn add_futures(words: &mut Selection, subject: &Subject) {
+    let runs = || match subject {
+        Subject::Program(command) => runs_python(command),
+        Subject::Process { pid, .. } => process_runs_python(*pid),
+    };
+    if words.polls() && runs() {
+        add_coroutines(words);
+    }
 }
 
 /// Returns the globs of the Python functions that the command line names.

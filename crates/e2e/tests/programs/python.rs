@@ -1,8 +1,10 @@
 //! Python functions of CPython: every call is recorded, and the program's results are unchanged.
 
+mod arguments;
 mod extension;
 mod lines;
 mod selected;
+mod tasks;
 
 use calltap_e2e::*;
 use serde_json::Value;

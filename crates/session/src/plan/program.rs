@@ -6,6 +6,7 @@ use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::modules::Identity;
 use crate::plan::script::interpreted;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
+use crate::python;
 use calltap_names::printable;
 use calltap_selection::debug_files::{chosen_in, has_debugging_file, may_choose_in, name_functions};
 use calltap_selection::{Named, Selection, Selector};
@@ -130,7 +131,8 @@ impl Program {
         words: &Selection,
         selector: &Selector,
     ) -> Result<(Binary, bool), Error> {
-        let Selection { futures, int3, libcalls, .. } = *words;
+        let Selection { int3, libcalls, .. } = *words;
+        let futures = words.polls();
         let read = || {
             let is_bare = discovery == Discovery::AtLoad;
             let (root, file) = (Path::new("/"), fs::File::open(&self.path));
@@ -170,6 +172,11 @@ impl Program {
             calltap_process::Error::Program { program, reason, exit_code: 126 }.into()
         })
     }
+}
+
+/// Whether a command runs a Python interpreter, or a program that embeds one.
+pub fn runs_python(command: &[OsString]) -> bool {
+    Program::find(command).is_ok_and(|program| python::runs_python(&program.data))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -207,11 +207,11 @@ pub const LIVE: &[Command] = &[
     },
     Command {
         name: "futures",
-        about: "Show the futures of a program in Rust: how often and how long they were polled, how long they waited",
+        about: "Show the futures of a program in Rust, or coroutines of one in Python: how often and how long they were polled, how long they waited",
         details: "calltap futures -p 4711\n\
                   calltap futures --each 'app::handle::*' -- ./prog\n\n\
                   All polls of one future are one span, whichever threads ran it: from the first to when it was ready, or dropped. Busy is the time of its polls (with what they poll themselves), idle \
-                  that between them. Futures that were spawned on tokio are its tasks. A recording needs 'record --async'. docs/futures.md says how it is known, and what is not.",
+                  that between them. Futures that were spawned on tokio are its tasks. A recording needs 'record --async'. docs/futures.md says how it is known, and what is not; docs/python.md, what a coroutine of Python has.",
         flags: &[
             ASKED,
             &[

@@ -46,7 +46,7 @@ pub const RECORD: &[Command] = &[Command {
         switch(
             "async",
             None,
-            "Programs in Rust: trace what polls futures, and which one, for 'calltap futures' (nothing else, but with -F what that names).",
+            "Programs in Rust: trace what polls futures, and which one, for 'calltap futures' (nothing else, but with -F what that names). Programs in Python: coroutines (other functions with --python).",
         ),
         choice(
             value(

@@ -55,7 +55,7 @@ impl<'a> Planner<'a> {
         }
         self.check_interpreters()?;
         let (before, next) = (self.python_on(), self.stubs.next_number());
-        let selected = self.shared.select_python(&words.python, next);
+        let selected = self.shared.select_python(&words.python, words.futures, next);
         selected.map_err(|source| Refusal::system("--python", source))?;
         self.tally_python(&before);
         Ok(())
