@@ -96,9 +96,10 @@ impl<'t> Descriptions<'t> {
         self.addresses.get(&(process, address)).copied()
     }
 
-    /// Describes an address: `cache.lock`, `0x7f... in heap`.
+    /// Describes the address of a futex: `cache.lock`, `0x7f... in heap`.
     pub(crate) fn place(&self, process: u32, address: u64) -> String {
         match self.address(process, address) {
+            _ if address == system_calls::SEVERAL => "several futexes (futex_waitv)".to_owned(),
             Some(Address { recorder: true, .. }) => "calltap's memory".to_owned(),
             Some(Address { name: Some(name), .. }) => name.clone(),
             Some(Address { place, .. }) => format!("{address:#x} in {}", crate::names::base_name(place)),

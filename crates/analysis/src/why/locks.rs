@@ -136,7 +136,7 @@ fn row(descriptions: &Descriptions<'_>, lock: &Lock) -> Value {
     json!({
         "lock": lock.place,
         "symbol": descriptions.address(lock.process, lock.address).and_then(|address| address.name.as_deref()),
-        "address": lock.address,
+        "address": Some(lock.address).filter(|address| *address != system_calls::SEVERAL),
         "pid": pid,
         "recorder": lock.recorder,
         "waits": lock.waits,

@@ -105,7 +105,8 @@ const OF_DESCRIPTORS: [&str; 24] = [
 /// A futex operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Futex {
-    /// Address of the futex.
+    /// Address of the futex; [`SEVERAL`] if the call waits for several, whose addresses the program
+    /// keeps in its memory.
     pub(crate) address: u64,
     /// Name of the operation.
     pub(crate) operation: &'static str,
@@ -132,13 +133,22 @@ const OPERATIONS: [(&str, bool); 14] = [
     ("FUTEX_LOCK_PI2", true),
 ];
 
+/// In place of an address: several futexes.
+pub(crate) const SEVERAL: u64 = 0;
+
 /// Returns the futex operation of a system call, if it is one.
 pub(crate) fn futex(number: u32, arguments: &[u64; 6]) -> Option<Futex> {
-    if name(number) != Some("futex") {
-        return None;
-    }
-    let (operation, waits) = *OPERATIONS.get((arguments[1] & 0x7f) as usize)?;
-    Some(Futex { address: arguments[0], operation, waits })
+    let (address, operation, waits) = match name(number)? {
+        "futex" => {
+            let (operation, waits) = *OPERATIONS.get((arguments[1] & 0x7f) as usize)?;
+            (arguments[0], operation, waits)
+        }
+        "futex_wait" => (arguments[0], "FUTEX2_WAIT", true),
+        "futex_wake" => (arguments[0], "FUTEX2_WAKE", false),
+        "futex_waitv" => (SEVERAL, "FUTEX2_WAITV", true),
+        _ => return None,
+    };
+    Some(Futex { address, operation, waits })
 }
 
 /// Formats a system call: `read(7)`, `clock_nanosleep()`; `place` names the address of a futex.
@@ -165,6 +175,9 @@ mod tests {
         let descriptions = |number, arguments: &[u64; 6]| text(number, Some(arguments), &place);
         assert_eq!(descriptions(202, &[5, 128, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT)");
         assert_eq!(descriptions(202, &[5, 393, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT_BITSET)");
+        assert_eq!(descriptions(455, &[5, 1, 2, 2, 0, 0]), "futex(at5, FUTEX2_WAIT)");
+        assert_eq!(descriptions(454, &[5, 1, 2, 2, 0, 0]), "futex(at5, FUTEX2_WAKE)");
+        assert_eq!(descriptions(449, &[5, 2, 0, 0, 0, 0]), "futex(at0, FUTEX2_WAITV)");
         assert_eq!(descriptions(0, &[7, 1, 2, 0, 0, 0]), "read(7)");
         assert_eq!(descriptions(230, &[0; 6]), "clock_nanosleep()");
         assert_eq!(

@@ -343,10 +343,14 @@ fn give_incidents(
     }
 }
 
+/// System calls whose first argument is the address of a futex: `futex`, `futex_wake` and
+/// `futex_wait`.
+const FUTEX_CALLS: [i64; 3] = [libc::SYS_futex, 454, 455];
+
 /// Returns the address at which a system call waits, or wakes others, if it is a futex call.
 fn futex(call: &SystemCall) -> Option<u64> {
     match call.edge {
-        Edge::Enter(arguments) if i64::from(call.number) == libc::SYS_futex => Some(arguments[0]),
+        Edge::Enter(arguments) if FUTEX_CALLS.contains(&call.number.into()) => Some(arguments[0]),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Attaching to programs that are hard to attach to: they must run on as if untraced.
 
 use calltap_e2e::*;
+use std::process::Command;
 
 /// Attaches to a program that checks itself, built with room for tracing and without.
 fn hazard(which: &str, flags: &[&str], changes: &[&str]) {

@@ -1,0 +1,74 @@
+//! Locations of parameters when a function is entered, as far as the debugging information tells
+//! them: a check of the calling convention.
+
+use super::passing::Passed;
+use super::{Place, Types, Unit};
+use gimli::{AttributeValue, DW_AT_location, Expression, Operation};
+
+/// Location of a parameter when the function is entered, with DWARF's number of a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Location {
+    /// In a register.
+    Register(u16),
+    /// In memory whose address is in this register.
+    Address(u16),
+    /// In memory whose address the function keeps in its frame.
+    AddressInFrame,
+}
+
+/// DWARF's numbers of the integer registers for arguments, in order.
+const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
+/// DWARF's number of the first vector register.
+const VECTORS: u16 = 17;
+
+impl Types {
+    /// Returns the location of a parameter at the entry of its function.
+    pub(super) fn location(&self, parameter: Place, entry: u64) -> Option<Location> {
+        let unit = self.units.get(parameter.unit)?;
+        match self.entry(parameter)?.attr_value(DW_AT_location)? {
+            AttributeValue::Exprloc(expression) => first(unit, expression),
+            value => {
+                let mut list = self.dwarf.attr_locations(unit, value).ok()??;
+                while let Ok(Some(location)) = list.next() {
+                    if (location.range.begin..location.range.end).contains(&entry) {
+                        return first(unit, location.data);
+                    }
+                }
+                None
+            }
+        }
+    }
+}
+
+fn first(unit: &Unit, expression: Expression<super::Bytes>) -> Option<Location> {
+    let mut operations = expression.operations(unit.encoding());
+    let first = operations.next().ok()??;
+    let second = operations.next().ok()?;
+    match (first, second) {
+        // The parts of a structure follow: the first one is in this register.
+        (Operation::Register { register }, _) => Some(Location::Register(register.0)),
+        (Operation::RegisterOffset { register, offset: 0, .. }, None) => Some(Location::Address(register.0)),
+        (Operation::FrameOffset { .. }, Some(Operation::Deref { .. })) => Some(Location::AddressInFrame),
+        _ => None,
+    }
+}
+
+impl Location {
+    /// Whether the parameter's address is passed.
+    pub(super) fn is_address(self) -> bool {
+        matches!(self, Location::Address(_) | Location::AddressInFrame)
+    }
+
+    /// Whether a position by the calling convention is another one than this.
+    pub(super) fn contradicts(self, passed: Passed) -> bool {
+        let integer = |n: u8| INTEGERS.get(usize::from(n)).copied();
+        match (self, passed) {
+            (Location::Register(register), Passed::Integer(n) | Passed::Pair(n)) => integer(n) != Some(register),
+            (Location::Register(register), Passed::Vector(n)) => VECTORS + u16::from(n) != register,
+            (Location::Register(_), Passed::Stack(_) | Passed::Address(_) | Passed::AddressOnStack(_)) => true,
+            (Location::Address(register), Passed::Address(n)) => integer(n) != Some(register),
+            (Location::Address(_) | Location::AddressInFrame, Passed::Integer(_) | Passed::Vector(_)) => true,
+            _ => false,
+        }
+    }
+}
