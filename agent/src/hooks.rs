@@ -48,7 +48,7 @@
 //! Its return address is in `[S]` until the hook overwrites that, then in `shadow[S]`; `entry`
 //! writes the shadow stack before S, so both are right at the instruction where the rule changes.
 
-use crate::{loader, nonlocal, profile, python, record, shadow, state, sys, values};
+use crate::{go_values, loader, nonlocal, profile, python, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_CALLS_AT, first_calls, stub};
@@ -104,6 +104,7 @@ hooks!(
     profile_slow = sym profile::profile_slow,
     first_slow = sym record::first_slow,
     read_values = sym values::read_values,
+    read_go_values = sym go_values::read_go_values,
     python_enter = sym python::enter,
     python_leave = sym python::leave,
     python_return = sym python::returns,

@@ -12,6 +12,7 @@
 #[cfg(not(feature = "placed"))]
 mod env;
 mod files;
+mod go_values;
 mod hooks;
 #[cfg(not(feature = "placed"))]
 mod init;

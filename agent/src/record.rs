@@ -86,11 +86,11 @@ const START_WORDS: u64 = 2;
 /// Offset in `runtime.g` of the end of its stack, in all versions of Go: it follows the beginning.
 pub const STACK_TOP: u64 = 8;
 /// Offset of a hook's return address from its last push.
-const FRAME_RETURN: u64 = 40;
+pub const FRAME_RETURN: u64 = 40;
 /// Offset of the traced function's return address, at an entry.
-const FRAME_SLOT: u64 = 48;
+pub const FRAME_SLOT: u64 = 48;
 /// Offset of the traced function's return address, at a return.
-const FRAME_SLOT_LEFT: u64 = 56 + stub::RED_ZONE as u64;
+pub const FRAME_SLOT_LEFT: u64 = 56 + stub::RED_ZONE as u64;
 
 /// Records an event of a Go function, behind the words that name its goroutine. `frame` points to
 /// the hook's last push.

@@ -8,6 +8,7 @@ calltap_hook:
     tap_small_shim calltap_small_record_shim {record_slow}
     tap_small_shim calltap_small_profile_shim {profile_slow}
     tap_small_shim calltap_small_go_shim {record_goroutine} 1
+    tap_small_shim calltap_small_values_shim {read_go_values} 2
     tap_shim calltap_shadow_shim {shadow_slow}
     tap_shim calltap_profile_shim {profile_slow}
     tap_shim calltap_first_shim {first_slow}
@@ -94,6 +95,8 @@ calltap_hook:
     tap_go_entries 1
     tap_go_entries 2
     tap_go_hooks 3
+    tap_go_values_hooks 0
+    tap_go_values_hooks 3
     tap_values_hooks 0
     tap_values_hooks 1
     tap_values_hooks 2

@@ -22,6 +22,35 @@
     .cfi_endproc
 .endm
 
+# In front of another hook of a Go function: reads arguments, or results.
+.macro tap_go_values name hook cfa
+    .balign 64
+\name:
+    .cfi_startproc
+    .cfi_def_cfa rsp, \cfa
+    tap_save
+    call calltap_small_values_shim
+    tap_restore
+    jmp \hook
+    .cfi_endproc
+.endm
+
+.macro tap_go_values_of wanted clock
+    tap_go_values calltap_hook_go_v\wanted\()_\clock calltap_hook_go_\wanted\()_\clock 16
+.endm
+
+# With clocks by which events do not name goroutines, no values are read.
+.macro tap_go_without_values wanted clock
+    .set calltap_hook_go_v\wanted\()_\clock, calltap_hook_go_\wanted\()_\clock
+.endm
+
+.macro tap_go_values_hooks clock
+    .irp wanted, f, g, fg, p, fp, gp, fgp
+        tap_go_values_of \wanted \clock
+    .endr
+    tap_go_values calltap_hook_go_vleave_\clock calltap_hook_go_leave_\clock 24+{red_zone}
+.endm
+
 # Without events goroutines need not be named.
 .macro tap_go_profile clock
     .set calltap_hook_go_p_\clock, calltap_hook_small_p_\clock
@@ -52,4 +81,7 @@
     .set calltap_hook_go_fgp_\clock, calltap_hook_small_fp_\clock
 calltap_hook_go_leave_\clock:
     ret
+    .irp wanted, f, g, fg, p, fp, gp, fgp, leave
+        tap_go_without_values \wanted \clock
+    .endr
 .endm

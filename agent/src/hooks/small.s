@@ -93,6 +93,10 @@
     .if \go
         mov rcx, r14
         lea r8, [rbp + 16]    # the last push of the hook
+        .if \go == 2
+            mov rdx, rbx
+            mov r9, rsp    # the vector registers
+        .endif
     .else
         xor ecx, ecx    # no slot
     .endif

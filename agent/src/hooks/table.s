@@ -25,6 +25,9 @@
     tap_offset go_fp \clock; tap_offset go_gp \clock; tap_offset go_fgp \clock; tap_offset go_leave \clock
     tap_offset python_call \clock; tap_offset python_return \clock; tap_offset python_enter \clock; tap_offset python_leave \clock
     tap_offset nonlocal \clock
+    .irp wanted, f, g, fg, p, fp, gp, fgp, leave
+        tap_offset go_v\wanted \clock
+    .endr
 .endm
 
 .section .rodata.calltap_hook_table,"a"

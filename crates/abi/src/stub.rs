@@ -110,9 +110,9 @@ pub enum Style {
 
 /// Number of hooks: entries by hook set, at a function's entry and after a prologue; exits; the
 /// same with rewritten exits; as many again that first read values; those for small stacks; those
-/// of Go functions, which name their goroutine; those of CPython's evaluator; and that of nonlocal
-/// exits.
-pub const HOOK_COUNT: usize = NONLOCAL_HOOK + 1;
+/// of Go functions, which name their goroutine; those of CPython's evaluator; that of nonlocal
+/// exits; and those of Go functions that first read values.
+pub const HOOK_COUNT: usize = GO_VALUES_HOOKS + GO_ENTRIES + 1;
 /// Number of hooks that record without reading values.
 const PLAIN_HOOKS: usize = 26;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
@@ -125,6 +125,12 @@ const GO_ENTRIES: usize = 7;
 /// exits or without returns.
 const PYTHON_HOOKS: usize = GO_HOOKS + GO_ENTRIES + 1;
 const NONLOCAL_HOOK: usize = PYTHON_HOOKS + 4;
+const GO_VALUES_HOOKS: usize = NONLOCAL_HOOK + 1;
+
+/// Index of the first hook of Go functions.
+const fn go_hooks(wanted: u8) -> usize {
+    if wanted & VALUES != 0 { GO_VALUES_HOOKS } else { GO_HOOKS }
+}
 
 /// Returns the hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
@@ -136,7 +142,7 @@ pub const fn entry_hook(wanted: u8, style: Style) -> usize {
         return if calls { PYTHON_HOOKS } else { PYTHON_HOOKS + 2 };
     }
     if wanted & GOROUTINE != 0 {
-        return GO_HOOKS + ((wanted & (FUNCTION | GRAPH | PROFILE)) as usize).saturating_sub(1);
+        return go_hooks(wanted) + ((wanted & (FUNCTION | GRAPH | PROFILE)) as usize).saturating_sub(1);
     }
     if wanted & SMALL_STACK != 0 {
         let first = match style {
@@ -181,7 +187,7 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
         },
         _ if wanted & SMALL_STACK != 0 => None,
         (false, _) if wanted & GOROUTINE != 0 => None,
-        _ if wanted & GOROUTINE != 0 => Some(GO_HOOKS + GO_ENTRIES),
+        _ if wanted & GOROUTINE != 0 => Some(go_hooks(wanted) + GO_ENTRIES),
         (true, false) => Some(first + values(wanted)),
         (false, true) => Some(first + 1 + values(wanted)),
         (true, true) => Some(first + 2 + values(wanted)),

@@ -87,14 +87,17 @@ pub mod step {
     pub const FRAMES: u8 = 16;
 }
 
-/// Numbers of general registers: rdi, rsi, rdx, rcx, r8, r9, rax, r10.
+/// Numbers of general registers: rdi, rsi, rdx, rcx, r8, r9, rax, r10; of Go functions also rbx and
+/// r11.
 pub mod register {
     /// Arguments one to six.
     pub const ARGUMENTS: [u8; 6] = [0, 1, 2, 3, 4, 5];
     /// Results: rax, rdx.
     pub const RESULTS: [u8; 2] = [6, 2];
+    /// Arguments and results of Go functions: rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11.
+    pub const GO: [u8; 9] = [6, 8, 3, 0, 1, 4, 5, 7, 9];
     /// Number of registers.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 10;
 }
 
 /// Flag of a width in bytes (1, 2, 4, 8): the value has a sign.

@@ -59,6 +59,7 @@ struct Held {
     raw: RawEvent,
     /// The thread, if it may have run another goroutine before.
     begins_on: Option<ThreadId>,
+    values: Box<[u8]>,
 }
 
 /// State of a goroutine that has open calls, or events that were not handed over.
@@ -100,7 +101,7 @@ impl Lane {
         let count = self.held.partition_point(|held| held.raw.ticks < until);
         let id = self.totals.thread;
         let state = self.state.get_or_insert_with(|| State::new(id));
-        for Held { raw, begins_on } in self.held.drain(..count) {
+        for Held { raw, begins_on, values } in self.held.drain(..count) {
             self.last = raw.ticks;
             self.stays.extend(begins_on.map(|on| Stay { at: raw.ticks, on }));
             if raw.code() == code::CALL && self.switching.is_empty() {
@@ -111,7 +112,7 @@ impl Lane {
                 (pops > 0).then(|| state.encoder.push(Event { ticks, site, kind }));
             }
             let mut sink = Encode::new(state.pairs(), None, &mut self.switching);
-            sink.take(raw, &[], &[]);
+            sink.take(raw, &values, &[]);
             sink.count(&mut self.totals);
             if state.encoder.is_full() {
                 output.events(&mut state.encoder);
@@ -229,9 +230,9 @@ impl Goroutines {
             if lane.held.is_empty() {
                 self.busy.push(key);
             }
-            lane.held.extend(run.iter().map(|GoEvent { raw, goroutine }| {
+            lane.held.extend(run.iter().map(|GoEvent { raw, goroutine, values }| {
                 let begins_on = Some(on).filter(|_| goroutine.begins && self.follows);
-                Held { raw: *raw, begins_on }
+                Held { raw: *raw, begins_on, values: values.clone() }
             }));
         }
     }

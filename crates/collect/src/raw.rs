@@ -44,8 +44,9 @@ pub trait Sink {
     /// Takes the next event of the thread, with its values and the copied pieces of its stack.
     fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]);
 
-    /// Takes the next event, of a Go function. Its slot is counted from the beginning of the stack.
-    fn take_go(&mut self, event: RawEvent, goroutine: Goroutine);
+    /// Takes the next event, of a Go function, with its values. Its slot is counted from the
+    /// beginning of the stack.
+    fn take_go(&mut self, event: RawEvent, goroutine: Goroutine, values: Vec<u8>);
 
     /// Takes the next events, as long as they are entries and returns without values or a parent.
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
@@ -338,7 +339,10 @@ impl Cursor {
         let slot = self.context.slot(word);
         let event = RawEvent { ticks: self.last, low, slot, parent: parent.unwrap_or(0) };
         if is_of_go(event.code()) {
-            sink.take_go(event, self.goroutine);
+            let code = if event.code() == code::GO_EXIT { code::RESULTS } else { code::ARGUMENTS };
+            let values = self.ahead_of(event, code);
+            self.pass_one();
+            sink.take_go(event, self.goroutine, values);
             self.goroutine.begins = false;
             return 1 + usize::from(parent.is_some());
         }

@@ -100,8 +100,9 @@ impl HookSet {
             let all = || HookSet::all();
             let mut special =
                 all().map(HookSet::on_small_stack).chain(all().map(|all| all.on_goroutine(true)));
-            let hook_set = special.find(|hook_set| hook_set.hooks == number)?;
-            return Some(hook_set).filter(|_| program == 0);
+            let hook_set = special.find(|hook_set| hook_set.hooks == number & !stub::VALUES)?;
+            let may_read = hook_set.knows_goroutine() || program == 0;
+            return Some(hook_set.reading(program)).filter(|hook_set| may_read && hook_set.hooks == number);
         }
         let hook_set = HookSet::all().find(|hook_set| hook_set.hooks == number & !stub::VALUES)?;
         Some(hook_set.reading(program)).filter(|hook_set| hook_set.hooks == number)

@@ -134,7 +134,8 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
 fn every_combination_of_tracers_has_hooks_of_its_own() {
     let all = || {
         HookSet::all().flat_map(|hook_set| {
-            [hook_set, hook_set.reading(1), hook_set.on_small_stack(), hook_set.on_goroutine(true)]
+            let of_go = hook_set.on_goroutine(true);
+            [hook_set, hook_set.reading(1), hook_set.on_small_stack(), of_go, of_go.reading(1)]
         })
     };
     let styles = [Style::CallThrough, Style::AfterPrologue, Style::Exits];
@@ -180,6 +181,8 @@ fn of_a_go_function_returns_are_seen_by_its_exits_alone() {
     for asked in HookSet::all() {
         let hook_set = asked.on_goroutine(true);
         assert_eq!(HookSet::from_number(hook_set.number(), 0), Some(hook_set));
+        let reading = hook_set.reading(1);
+        assert_eq!(HookSet::from_number(reading.number(), 1), Some(reading));
         assert_eq!(hook_set.returns(), asked.number() & stub::GRAPH != 0);
         assert!(!asked.on_goroutine(false).returns());
         let at = agent().stub(0).0;

@@ -100,7 +100,14 @@ impl ParsedSelection {
             }
             let returns = matches!(function.returns, Returns::Exits { unrecorded_end: None, .. });
             let cut = hook_set.returns() && !(returns && hook_set == hook_set.and(HookSet::GRAPH));
-            return Some(SiteRequest { hook_set: hook_set.on_goroutine(returns), cut, ..entry });
+            let (program, trouble) = self.go_values(function, module, typed);
+            return Some(SiteRequest {
+                hook_set: hook_set.on_goroutine(returns),
+                cut,
+                program,
+                trouble,
+                ..entry
+            });
         }
         // A call that leaves by a tail call would stay open, and the caller's next calls would be
         // inside it.
@@ -131,6 +138,32 @@ impl ParsedSelection {
             Err(why) => (None, Some(why)),
         };
         Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, purpose: Purpose::Trace })
+    }
+
+    /// Returns the program that reads values of a Go function's calls, or the reason why they are
+    /// not read.
+    fn go_values(
+        &self,
+        function: &Function,
+        module: ModuleNames<'_>,
+        typed: Typed<'_>,
+    ) -> (Option<Arc<Program>>, Option<Trouble>) {
+        let refused = || (None, Some(Trouble::from(Reason::GoFunction)));
+        if matches!(self.selector.values(function, module, &|| None), Ok(None)) {
+            return (None, None);
+        }
+        let known = || {
+            let types = typed()?;
+            let signature = types.signature(function.address)?;
+            let name = types.name(function.address);
+            signature.go_results.is_some().then_some(Known { types, signature, name })
+        };
+        let Some(known) = known().filter(|_| !self.selector.has_conditions()) else { return refused() };
+        match self.selector.values(function, module, &|| Some(known.clone())) {
+            Ok(Some(program)) if program.captured.unwinds() => refused(),
+            Ok(program) => (program, None),
+            Err(why) => (None, Some(why)),
+        }
     }
 
     /// Whether a filter given by the user selects the function.

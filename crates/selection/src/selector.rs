@@ -169,6 +169,11 @@ impl Selector {
         self.rules.of(&|word| word.matches(&names), function.poll.as_ref(), known)
     }
 
+    /// Whether calls are recorded on conditions.
+    pub fn has_conditions(&self) -> bool {
+        self.rules.have_conditions()
+    }
+
     /// Determines the reach of the selection among the candidates. Returns whether it includes
     /// functions of libraries that were not built for tracing.
     pub fn reach(&self, candidates: &Candidates) -> bool {

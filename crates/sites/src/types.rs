@@ -3,6 +3,7 @@
 
 mod cases;
 mod classes;
+mod go;
 mod passing;
 mod source;
 
@@ -98,6 +99,9 @@ pub struct Signature {
     pub result: Option<Type>,
     /// Position of the result when the function returns.
     pub returned: Option<Passed>,
+    /// Results of a Go function, whose arguments and results are in Go's registers; None of other
+    /// functions.
+    pub go_results: Option<Vec<Parameter>>,
 }
 
 /// The debugging information of a file.
@@ -203,6 +207,9 @@ impl Types {
     }
 
     fn signature_of(&self, place: Place) -> Option<Signature> {
+        if self.is_go(place.unit) {
+            return self.go_signature(place);
+        }
         let result = match self.inherited(place, DW_AT_type) {
             Some((unit, value)) => Some(self.type_of(self.reference(unit, &value)?)),
             None => None,
@@ -218,7 +225,8 @@ impl Types {
             let passed = next.place(of, self.classes_of(of), rust, gcc);
             parameters.push(Parameter { name, of, passed });
         }
-        Some(Signature { parameters, result, returned: returned.map(|(passed, _)| passed) })
+        let returned = returned.map(|(passed, _)| passed);
+        Some(Signature { parameters, result, returned, go_results: None })
     }
 
     /// Finds a member of a structure, or of the structure that a pointer points to. Returns its
@@ -284,11 +292,13 @@ impl Types {
             .then(|| Some(self.type_of(of.about?)))?
     }
 
+    fn language(&self, unit: usize) -> Option<AttributeValue<Bytes>> {
+        let offset = self.units[unit].header.root_offset();
+        self.entry(Place { unit, offset })?.attr_value(gimli::DW_AT_language)
+    }
+
     fn is_rust(&self, unit: usize) -> bool {
-        let root = self.units[unit].header.root_offset();
-        let language =
-            self.entry(Place { unit, offset: root }).and_then(|root| root.attr_value(gimli::DW_AT_language));
-        language == Some(AttributeValue::Language(gimli::DW_LANG_Rust))
+        self.language(unit) == Some(AttributeValue::Language(gimli::DW_LANG_Rust))
     }
 
     fn is_gcc(&self, unit: usize) -> bool {
@@ -327,6 +337,12 @@ impl Types {
             place = self.reference(place.unit, &value)?;
         }
         None
+    }
+
+    /// Returns the entry that an entry is an instance of.
+    fn inherited_from(&self, place: Place) -> Option<Place> {
+        let value = self.entry(place)?.attr_value(DW_AT_abstract_origin)?;
+        self.reference(place.unit, &value)
     }
 
     fn reference(&self, unit: usize, value: &AttributeValue<Bytes>) -> Option<Place> {

@@ -2,7 +2,7 @@
 
 use crate::futures::about_future;
 use crate::reason::{Reason, Reasons};
-use crate::steps::{Known, WORD, register as argument, store};
+use crate::steps::{Known, WORD, go_register, register as argument, store};
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
 use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, compare, register, step, word};
 use calltap_sites::Poll;
@@ -185,6 +185,13 @@ fn parameters(known: Option<&Known>) -> Vec<Item> {
 
 /// Returns an item for the result, unless the function returns nothing.
 fn result(known: Option<&Known>) -> Vec<Item> {
+    if let Some(results) = known.and_then(|known| known.signature.go_results.as_ref()) {
+        let item = |n: u8| match n {
+            1 => Item { name: "retval".to_owned(), operand: Operand::Result, form: None },
+            n => Item { name: format!("retval{n}"), operand: Operand::FurtherResult(n), form: None },
+        };
+        return (1..).zip(results).take(VALUES).map(|(n, _)| item(n)).collect();
+    }
     let nothing = known.is_some_and(|known| known.signature.result.is_none());
     let item = Item { name: "retval".to_owned(), operand: Operand::Result, form: None };
     if nothing { Vec::new() } else { vec![item] }
@@ -192,7 +199,7 @@ fn result(known: Option<&Known>) -> Vec<Item> {
 
 fn is_result(operand: &Operand) -> bool {
     match operand {
-        Operand::Result | Operand::VectorResult => true,
+        Operand::Result | Operand::VectorResult | Operand::FurtherResult(_) => true,
         Operand::Field(inner, _) | Operand::At(_, inner) => is_result(inner),
         _ => false,
     }
@@ -205,9 +212,12 @@ fn stack(n: u8) -> Vec<u64> {
 fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason> {
     let have = |steps: Vec<u64>, content: Content| Ok(Computed { steps, content });
     let parameter = |n: u8| known?.signature.parameters.get(usize::from(n) - 1);
+    let go = known.and_then(|known| known.signature.go_results.as_deref());
+    let register = if go.is_some() { go_register } else { argument };
     match operand {
         Operand::Argument(n) => match parameter(*n) {
-            Some(found) => passed(found, &format!("arg{n}")),
+            Some(found) => passed(found, &format!("arg{n}"), register),
+            None if go.is_some() && *n <= 9 => have(register(n - 1), Content::Plain),
             None if *n <= 6 => have(argument(n - 1), Content::Plain),
             None => have(stack(n - 6), Content::Plain),
         },
@@ -215,6 +225,8 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason
         Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], Content::Plain),
         Operand::Stack => have(vec![word(step::SLOT, 0, 0)], Content::Plain),
         Operand::Callers(_) => Err(Reason::CallersAreNoNumber),
+        Operand::Result if go.is_some() => go_result(go, 1),
+        Operand::FurtherResult(n) => go_result(go, *n),
         Operand::Result => {
             let [first, second] = register::RESULTS.map(|register| vec![word(step::REGISTER, register, 0)]);
             match known.map(|known| &known.signature) {
@@ -237,7 +249,11 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason
             let found = known.signature.parameters.iter().find(|found| found.name.as_deref() == Some(name));
             let names = || known.signature.parameters.iter().filter_map(|found| found.name.as_deref());
             let others = || names().collect::<Vec<_>>().join(", ");
-            passed(found.ok_or_else(|| Reason::NoParameter { name: name.clone(), others: others() })?, name)
+            passed(
+                found.ok_or_else(|| Reason::NoParameter { name: name.clone(), others: others() })?,
+                name,
+                register,
+            )
         }
         Operand::Field(inner, name) => field(evaluate(inner, known)?, name, known),
         Operand::At(offset, inner) => {
@@ -248,7 +264,18 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason
     }
 }
 
-fn passed(parameter: &Parameter, name: &str) -> Result<Computed, Reason> {
+/// Computes a result of a Go function, from 1.
+fn go_result(results: Option<&[Parameter]>, n: u8) -> Result<Computed, Reason> {
+    let results = results.ok_or(Reason::Returned)?;
+    let Some(found) = results.get(usize::from(n) - 1) else { return Err(Reason::Nothing) };
+    match found.passed {
+        Passed::Unread(why) => Err(Reason::Result { why }),
+        _ => passed(found, "retval", go_register),
+    }
+}
+
+/// Computes a parameter. `argument`: reads an integer register by its number.
+fn passed(parameter: &Parameter, name: &str, argument: fn(u8) -> Vec<u64>) -> Result<Computed, Reason> {
     let of = Content::Of(parameter.of);
     Ok(match parameter.passed {
         Passed::Integer(n) => Computed { steps: argument(n), content: of },

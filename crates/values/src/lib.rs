@@ -48,6 +48,11 @@ impl Rules {
         self.arguments.is_empty() && self.results.is_empty() && self.conditions.is_empty() && !self.futures
     }
 
+    /// Whether there are conditions.
+    pub fn have_conditions(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
     /// Returns the globs of the functions that the rules name.
     pub fn globs(&self) -> impl Iterator<Item = &Word> {
         let conditions = self.conditions.iter().filter_map(|condition| condition.glob.as_ref());

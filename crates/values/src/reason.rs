@@ -39,7 +39,7 @@ calltap_sites::reasons! {
     Result { why: Unread } = "result", "the result {why}", "see the second table";
 
     // The way the function is traced.
-    GoFunction = "go-entry-only", "it is a Go function, of which no arguments and results are read", "none";
+    GoFunction = "go-entry-only", "it is a Go function: its values need debugging information and Go 1.17 to 1.27, and exclude --if and $callers", "keep its debugging information (no -ldflags=-s)";
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "{why}", "see the table of functions";
 
     NoFutures = "no-futures",

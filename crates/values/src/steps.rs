@@ -25,6 +25,11 @@ pub(crate) fn register(n: u8) -> Vec<u64> {
     vec![word(step::REGISTER, register::ARGUMENTS[usize::from(n) % register::ARGUMENTS.len()], 0)]
 }
 
+/// Returns the step that reads an integer argument or result of a Go function, from 0.
+pub(crate) fn go_register(n: u8) -> Vec<u64> {
+    vec![word(step::REGISTER, register::GO[usize::from(n) % register::GO.len()], 0)]
+}
+
 /// Adds the steps that compute a value, and the one that stores it in this form.
 pub(crate) fn store(form: Form, made: Vec<u64>, steps: &mut Vec<u64>) -> ValueForm {
     steps.extend(made);

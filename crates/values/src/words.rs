@@ -24,6 +24,8 @@ pub enum Operand {
     Vector(u8),
     /// The result.
     Result,
+    /// A result of a Go function, from 2.
+    FurtherResult(u8),
     /// The result in a vector register.
     VectorResult,
     /// The stack pointer: the address of the return address.
@@ -228,6 +230,9 @@ fn operand(text: &str, depth: usize) -> Result<Operand, String> {
         |prefix: &str| text.strip_prefix(prefix)?.parse::<u8>().ok().filter(|n| (1..=64).contains(n));
     match text {
         "retval" => return Ok(Operand::Result),
+        "retval2" | "retval3" | "retval4" => {
+            return Ok(Operand::FurtherResult(text.as_bytes()[6] - b'0'));
+        }
         "fpretval" => return Ok(Operand::VectorResult),
         "$stack" => return Ok(Operand::Stack),
         _ => {}

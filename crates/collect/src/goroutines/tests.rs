@@ -84,6 +84,7 @@ fn event(text: &str) -> GoEvent {
     GoEvent {
         raw,
         goroutine: Goroutine { number, at: g.parse().expect("a number"), start: None, begins: false },
+        values: Box::default(),
     }
 }
 

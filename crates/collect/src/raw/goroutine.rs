@@ -27,10 +27,12 @@ pub struct GoStart {
 }
 
 /// An event of a Go function in a goroutine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct GoEvent {
     /// The event.
     pub raw: RawEvent,
     /// The goroutine of the event.
     pub goroutine: Goroutine,
+    /// Values that come with it.
+    pub values: Box<[u8]>,
 }

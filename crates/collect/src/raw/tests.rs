@@ -18,7 +18,7 @@ fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
 struct Taken(Vec<(u64, u32, u32, u64)>);
 
 impl Sink for Taken {
-    fn take_go(&mut self, event: RawEvent, goroutine: Goroutine) {
+    fn take_go(&mut self, event: RawEvent, goroutine: Goroutine, _: Vec<u8>) {
         self.0.push((event.ticks, event.plain().site().0, event.code(), goroutine.number << 48));
     }
 
@@ -193,7 +193,7 @@ fn check_values(words: &str, expected: &[&str]) {
     #[derive(Default)]
     struct Valued(Vec<String>);
     impl Sink for Valued {
-        fn take_go(&mut self, _: RawEvent, _: Goroutine) {}
+        fn take_go(&mut self, _: RawEvent, _: Goroutine, _: Vec<u8>) {}
 
         fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]) {
             let values = [values, stack].map(String::from_utf8_lossy).join(" ");
@@ -273,7 +273,7 @@ fn a_goroutine_has_the_start_that_follows_its_number() {
     #[derive(Default)]
     struct Starts(Vec<(u64, Option<GoStart>)>);
     impl Sink for Starts {
-        fn take_go(&mut self, _: RawEvent, goroutine: Goroutine) {
+        fn take_go(&mut self, _: RawEvent, goroutine: Goroutine, _: Vec<u8>) {
             self.0.push((goroutine.number, goroutine.start));
         }
         fn take(&mut self, _: RawEvent, _: &[u8], _: &[u8]) {}

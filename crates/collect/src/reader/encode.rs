@@ -99,17 +99,20 @@ impl Sink for Encode<'_> {
         }
     }
 
-    fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine) {
+    fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine, values: Vec<u8>) {
         let plain = raw.plain();
         if goroutine.number == 0 {
             // The event is on the scheduler's stack or that of signal handlers: it is the thread's
             // own, like one of a C function there.
             let slot = raw.slot.wrapping_add(goroutine.at >> 3);
-            return self.take(RawEvent { slot, ..plain }, &[], &[]);
+            return self.take(RawEvent { slot, ..plain }, &values, &[]);
         }
         if raw.ticks <= self.until {
             self.count_rates(&[plain], |raw| *raw);
-            self.of_go.iter_mut().for_each(|of_go| of_go.push(GoEvent { raw: plain, goroutine }));
+            let event = GoEvent { raw: plain, goroutine, values: values.into() };
+            if let Some(of_go) = &mut self.of_go {
+                of_go.push(event);
+            }
         }
     }
 

@@ -133,7 +133,7 @@ impl Sink for Follow<'_> {
         self.0.follow(raw);
     }
 
-    fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine) {
+    fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine, _: Vec<u8>) {
         if goroutine.number == 0 {
             self.0.follow(RawEvent { slot: raw.slot.wrapping_add(goroutine.at >> 3), ..raw.plain() });
         }

@@ -4,6 +4,7 @@
 mod family;
 mod shared;
 mod states;
+mod values;
 mod waits;
 
 use calltap_e2e::*;
@@ -136,8 +137,9 @@ fn what_cannot_be_had_is_told_in_one_line() {
     let cut = told(&["-F", "main.*", "--clock", "coarse"]);
     assert_eq!(cut.len(), 1, "{cut:?}");
     assert!(cut[0].contains("returns need --clock tsc or counter"), "{cut:?}");
-    let run = calltap_run(&["record", "-o", "/dev/null", "-F", "main.leaf", "-A", "main.leaf", "--", &path]);
-    one_line(&run, &["main.leaf: it is a Go function, of which no arguments and results are read"]);
+    let condition = ["-F", "main.leaf", "--if", "main.leaf@arg1>1"];
+    let run = calltap_run(&[&["record", "-o", "/dev/null"], &condition[..], &["--", &path]].concat());
+    one_line(&run, &["main.leaf: it is a Go function"]);
 }
 
 /// Parses the program's own record of each goroutine: number of calls, and a sum over their names

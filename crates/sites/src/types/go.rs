@@ -1,0 +1,122 @@
+//! Positions of arguments and results of Go functions: Go's ABIInternal for x86-64, from Go 1.17
+//! on.
+
+use super::{Parameter, Passed, Place, Shape, Signature, Type, Types, Unread, WORD};
+use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type};
+
+/// Registers for arguments, and as many for results: rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11; and
+/// xmm0 to xmm14.
+const INTEGERS: usize = 9;
+const VECTORS: usize = 15;
+/// Deepest nesting of structures.
+const DEEPEST: usize = 16;
+/// Most registers that one value may take.
+const MOST: usize = INTEGERS + VECTORS;
+
+/// The next free registers.
+#[derive(Default)]
+struct Next {
+    integers: usize,
+    vectors: usize,
+}
+
+impl Types {
+    /// Whether a unit is of Go.
+    pub(super) fn is_go(&self, unit: usize) -> bool {
+        self.language(unit) == Some(AttributeValue::Language(gimli::DW_LANG_Go))
+    }
+
+    /// Returns parameters and results of a Go function. Results are parameters, too, which the
+    /// debugging information marks.
+    pub(super) fn go_signature(&self, place: Place) -> Option<Signature> {
+        let origin = self.inherited_from(place).unwrap_or(place);
+        let (mut parameters, mut results) = (Vec::new(), Vec::new());
+        let (mut into, mut out) = (Next::default(), Next::default());
+        for child in self.children(origin, gimli::DW_TAG_formal_parameter) {
+            let entry = self.entry(child)?;
+            let name = entry.attr_value(DW_AT_name).and_then(|value| self.text(child.unit, value));
+            let (unit, value) = self.inherited(child, DW_AT_type)?;
+            let of = self.reference(unit, &value)?;
+            let is_result =
+                matches!(entry.attr_value(gimli::DW_AT_variable_parameter), Some(AttributeValue::Flag(true)));
+            let (next, all) = if is_result { (&mut out, &mut results) } else { (&mut into, &mut parameters) };
+            let (of, passed) = next.place(self, of);
+            all.push(Parameter { name, of, passed });
+        }
+        Some(Signature { parameters, result: None, returned: None, go_results: Some(results) })
+    }
+
+    /// Adds whether each register that a value takes is an integer register. Returns `None` if a
+    /// value of the type is never in registers.
+    fn go_registers(&self, place: Place, depth: usize, into: &mut Vec<bool>) -> Option<()> {
+        let place = self.plain(place)?;
+        let entry = self.entry(place)?;
+        if depth > DEEPEST || into.len() > MOST {
+            return None;
+        }
+        match entry.tag() {
+            gimli::DW_TAG_base_type => match entry.attr_value(DW_AT_encoding)? {
+                AttributeValue::Encoding(gimli::DW_ATE_float) => into.push(false),
+                AttributeValue::Encoding(gimli::DW_ATE_complex_float) => into.extend([false, false]),
+                _ => into.push(true),
+            },
+            gimli::DW_TAG_structure_type => {
+                for member in self.children(place, gimli::DW_TAG_member) {
+                    let (unit, value) = self.inherited(member, DW_AT_type)?;
+                    self.go_registers(self.reference(unit, &value)?, depth + 1, into)?;
+                }
+            }
+            gimli::DW_TAG_array_type => match self.length(place)? {
+                0 => {}
+                1 => {
+                    let element = self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?;
+                    self.go_registers(element, depth + 1, into)?;
+                }
+                _ => return None,
+            },
+            gimli::DW_TAG_pointer_type | gimli::DW_TAG_subroutine_type => into.push(true),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Returns the name of a structure.
+    fn go_structure(&self, place: Place) -> Option<String> {
+        let place = self.plain(place)?;
+        let entry = self.entry(place).filter(|entry| entry.tag() == gimli::DW_TAG_structure_type)?;
+        self.text(place.unit, entry.attr_value(DW_AT_name)?)
+    }
+}
+
+impl Next {
+    /// Assigns a value its position. A slice is read as its length, and an interface as the address
+    /// of its type's description, which is 0 for nil.
+    fn place(&mut self, types: &Types, of: Place) -> (Type, Passed) {
+        let whole = types.type_of(of);
+        let mut registers = Vec::new();
+        let fits = types.go_registers(of, 0, &mut registers);
+        let integers = registers.iter().filter(|integer| **integer).count();
+        let vectors = registers.len() - integers;
+        let has_room = self.integers + integers <= INTEGERS && self.vectors + vectors <= VECTORS;
+        if fits.is_none() || !has_room {
+            return (whole, Passed::Unread(Unread::GoStack));
+        }
+        let (integer, vector) = (self.integers as u8, self.vectors as u8);
+        self.integers += integers;
+        self.vectors += vectors;
+        let of_shape = |shape| Type { shape, about: None };
+        match (types.go_structure(of).as_deref(), &registers[..]) {
+            (_, []) => (whole, Passed::Unread(Unread::Empty)),
+            (Some("string"), [true, true]) => (of_shape(Shape::Slice), Passed::Pair(integer)),
+            (Some("runtime.iface" | "runtime.eface"), [true, true]) => {
+                (of_shape(Shape::Pointer), Passed::Integer(integer))
+            }
+            (Some(name), [true, true, true]) if name.starts_with("[]") => {
+                (of_shape(Shape::Signed(WORD as u8)), Passed::Integer(integer + 1))
+            }
+            (_, [true]) => (whole, Passed::Integer(integer)),
+            (_, [false]) => (whole, Passed::Vector(vector)),
+            _ => (whole, Passed::Unread(Unread::Apart)),
+        }
+    }
+}
