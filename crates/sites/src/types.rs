@@ -4,10 +4,12 @@
 mod cases;
 mod classes;
 mod go;
+mod location;
 mod passing;
 mod source;
 
 pub use cases::Case;
+use location::Location;
 use passing::Next;
 pub use passing::{Passed, Unread};
 pub use source::SourceLine;
@@ -48,7 +50,10 @@ pub enum Shape {
     /// A truth value.
     Bool,
     /// A character of one byte.
-    Char,
+    Char {
+        /// Whether it counts as a signed number.
+        signed: bool,
+    },
     /// A floating-point number of this many bytes.
     Float(u8),
     /// An address.
@@ -203,10 +208,10 @@ impl Types {
     /// Parameters and result of the function at an address.
     pub fn signature(&self, address: Svma) -> Option<Signature> {
         let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;
-        self.signature_of(self.functions[at].1)
+        self.signature_of(self.functions[at].1, address.0)
     }
 
-    fn signature_of(&self, place: Place) -> Option<Signature> {
+    fn signature_of(&self, place: Place, address: u64) -> Option<Signature> {
         if self.is_go(place.unit) {
             return self.go_signature(place);
         }
@@ -217,16 +222,56 @@ impl Types {
         let (rust, gcc) = (self.is_rust(place.unit), self.is_gcc(place.unit));
         let returned = result.map(|result| self.returned(result, rust));
         let mut next = Next::behind_result(returned);
+        if rust && self.is_closure(place) {
+            next.lose();
+        }
+        let is_unprototyped = self.is_unprototyped(place);
+        let mut is_other = self.has_other_convention(place);
         let mut parameters = Vec::new();
         for child in self.children(place, gimli::DW_TAG_formal_parameter) {
             let name = self.inherited(child, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
             let (unit, value) = self.inherited(child, DW_AT_type)?;
-            let of = self.type_of(self.reference(unit, &value)?);
-            let passed = next.place(of, self.classes_of(of), rust, gcc);
+            let mut of = self.type_of(self.reference(unit, &value)?);
+            if is_unprototyped && of.shape == Shape::Float(4) {
+                of = Type { shape: Shape::Float(8), about: None };
+            }
+            let (mut classes, location) = (self.classes_of(of), self.location(child, address));
+            // As Fortran passes all arguments that are not marked.
+            classes.by_reference |= location.is_some_and(Location::is_address);
+            classes.unknown |= rust && location.is_none() && classes.is_rusts_own(of);
+            let passed = next.place(of, classes, rust, gcc);
+            is_other |= location.is_some_and(|location| location.contradicts(passed));
             parameters.push(Parameter { name, of, passed });
         }
-        let returned = returned.map(|(passed, _)| passed);
+        let mut returned = returned.map(|(passed, _)| passed);
+        if is_other {
+            let passed = parameters.iter_mut().map(|parameter| &mut parameter.passed);
+            passed.chain(&mut returned).for_each(|passed| *passed = Passed::Unread(Unread::Convention));
+        }
         Some(Signature { parameters, result, returned, go_results: None })
+    }
+
+    /// Whether a function has another calling convention than that of C, as far as the debugging
+    /// information tells.
+    fn has_other_convention(&self, function: Place) -> bool {
+        let convention = self.inherited(function, DW_AT_calling_convention).map(|(_, value)| value);
+        convention.is_some_and(|value| value != AttributeValue::CallingConvention(gimli::DW_CC_normal))
+    }
+
+    /// Whether a function is a closure of Rust, whose captured variables are passed by an argument
+    /// without a description.
+    fn is_closure(&self, function: Place) -> bool {
+        let name = self.inherited(function, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
+        name.is_some_and(|name| name.starts_with("{closure") || name.starts_with("{{closure"))
+    }
+
+    /// Whether a function of C has no prototype: its arguments are promoted.
+    fn is_unprototyped(&self, function: Place) -> bool {
+        let is_c = self.language(function.unit).is_some_and(|language| {
+            let all = [gimli::DW_LANG_C, gimli::DW_LANG_C89, gimli::DW_LANG_C99, gimli::DW_LANG_C11];
+            all.map(AttributeValue::Language).contains(&language)
+        });
+        is_c && self.inherited(function, gimli::DW_AT_prototyped).is_none()
     }
 
     /// Finds a member of a structure, or of the structure that a pointer points to. Returns its
@@ -239,8 +284,7 @@ impl Types {
         let place = self.plain(place)?;
         for child in self.children(place, gimli::DW_TAG_member) {
             let entry = self.entry(child)?;
-            let offset = entry.attr_value(DW_AT_data_member_location).and_then(|value| value.udata_value());
-            let offset = offset.unwrap_or(0);
+            let offset = self.offset_of(child.unit, &entry)?;
             let (unit, value) = self.inherited(child, DW_AT_type)?;
             let kind = self.reference(unit, &value)?;
             let named = entry.attr_value(DW_AT_name).and_then(|value| self.text(child.unit, value));
@@ -260,7 +304,7 @@ impl Types {
         }
         let bases = self.children(place, gimli::DW_TAG_inheritance);
         bases.into_iter().filter(|_| depth < NESTED).find_map(|base| {
-            let offset = self.entry(base)?.attr_value(DW_AT_data_member_location)?.udata_value()?;
+            let offset = self.offset_of(base.unit, &self.entry(base)?)?;
             let (unit, value) = self.inherited(base, DW_AT_type)?;
             let (more, found) = self.member_at(self.reference(unit, &value)?, name, depth + 1)?;
             Some((offset.saturating_add(more), found))
@@ -275,7 +319,23 @@ impl Types {
         };
         let children = self.children(place, gimli::DW_TAG_member).into_iter();
         let found = children.filter_map(|child| self.entry(child)).find(named)?;
-        found.attr_value(DW_AT_data_member_location)?.udata_value()
+        self.offset_of(place.unit, &found)
+    }
+
+    /// Returns the offset of a member in its structure; 0 if it has none, as in a union. DWARF 2
+    /// computes it from the structure's address.
+    fn offset_of(&self, unit: usize, member: &Entry) -> Option<u64> {
+        match member.attr_value(DW_AT_data_member_location) {
+            None => Some(0),
+            Some(AttributeValue::Exprloc(expression)) => {
+                let mut operations = expression.operations(self.units.get(unit)?.encoding());
+                match (operations.next().ok()??, operations.next().ok()?) {
+                    (gimli::Operation::PlusConstant { value }, None) => Some(value),
+                    _ => None,
+                }
+            }
+            Some(value) => value.udata_value(),
+        }
     }
 
     /// Names of the members of a structure, or of the structure that a pointer points to, for
@@ -364,7 +424,7 @@ impl Types {
         Some(calltap_names::printable(&text.to_string_lossy().ok()?).into_owned())
     }
 
-    /// Strips typedefs and qualifiers from a type.
+    /// Strips typedefs and qualifiers from a type. A subrange has the values of its type.
     fn plain(&self, mut place: Place) -> Option<Place> {
         for _ in 0..DEEPEST {
             let entry = self.entry(place)?;
@@ -376,6 +436,9 @@ impl Types {
                 gimli::DW_TAG_atomic_type,
             ]
             .contains(&entry.tag())
+                && !(entry.tag() == gimli::DW_TAG_subrange_type
+                    && entry.attr_value(DW_AT_type).is_some()
+                    && entry.attr_value(DW_AT_byte_size).is_none())
             {
                 return Some(place);
             }
@@ -450,7 +513,9 @@ impl Types {
                         let name =
                             entry.attr_value(DW_AT_name).and_then(|value| self.text(place.unit, value));
                         match (name.as_deref(), encoding) {
-                            (Some("char"), _) => Shape::Char,
+                            (Some("char"), _) => {
+                                Shape::Char { signed: encoding == gimli::DW_ATE_signed_char }
+                            }
                             (_, gimli::DW_ATE_signed_char) => Shape::Signed(1),
                             _ => Shape::Unsigned(1),
                         }
@@ -479,7 +544,7 @@ impl Types {
                 // may form a cycle.
                 let is_base = self.entry(target)?.tag() == gimli::DW_TAG_base_type;
                 let is_pointer = entry.tag() == gimli::DW_TAG_pointer_type;
-                if is_pointer && is_base && self.shape(target) == Some(Shape::Char) {
+                if is_pointer && is_base && matches!(self.shape(target), Some(Shape::Char { .. })) {
                     return Some(Shape::Text);
                 }
                 let name = self

@@ -319,7 +319,8 @@ fn width(shape: Shape) -> Option<u8> {
     Some(match shape {
         Shape::Signed(bytes) => bytes | SIGNED,
         Shape::Unsigned(bytes) | Shape::Float(bytes) => bytes,
-        Shape::Bool | Shape::Char => 1,
+        Shape::Char { signed: true } => 1 | SIGNED,
+        Shape::Bool | Shape::Char { signed: false } => 1,
         Shape::Pointer | Shape::Text | Shape::String => WORD,
         Shape::Slice | Shape::Other(_) => return None,
     })
@@ -344,12 +345,15 @@ fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<()
     let (width, signed) = match (term.item.form, shape) {
         (Some(Form::Signed(bytes)), _) => (Some(bytes | SIGNED), true),
         (Some(Form::Unsigned(bytes) | Form::Hex(bytes)), _) => (Some(bytes), false),
+        (Some(Form::Char), Some(Shape::Char { signed: true })) => (Some(1 | SIGNED), true),
         (Some(Form::Char | Form::Bool), _) => (Some(1), false),
         (Some(_), _) => (None, false),
         (None, Some(Shape::Float(_))) => {
             return Err(Reason::Float { name: term.item.name.clone() });
         }
-        (None, Some(shape)) => (width(shape), matches!(shape, Shape::Signed(_))),
+        (None, Some(shape)) => {
+            (width(shape), matches!(shape, Shape::Signed(_) | Shape::Char { signed: true }))
+        }
         (None, None) => (None, true),
     };
     steps.extend(width.map(|width| word(step::NARROW, width, 0)));
@@ -391,7 +395,7 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
         Shape::Unsigned(bytes) => Form::Unsigned(bytes),
         Shape::Float(bytes) => Form::Float(bytes),
         Shape::Bool => Form::Bool,
-        Shape::Char => Form::Char,
+        Shape::Char { .. } => Form::Char,
         Shape::Text => Form::Text(TEXT_BYTES),
         Shape::Pointer => Form::Pointer,
         Shape::Slice => {

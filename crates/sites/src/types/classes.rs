@@ -3,8 +3,8 @@
 use super::{DEEPEST, Place, Shape, Type, Types, WORD};
 use gimli::{
     AttributeValue, DW_AT_GNU_vector, DW_AT_alignment, DW_AT_artificial, DW_AT_bit_size,
-    DW_AT_calling_convention, DW_AT_data_bit_offset, DW_AT_data_member_location, DW_AT_declaration,
-    DW_AT_defaulted, DW_AT_deleted, DW_AT_encoding, DW_AT_external, DW_AT_name, DW_AT_type, DW_AT_virtuality,
+    DW_AT_calling_convention, DW_AT_data_bit_offset, DW_AT_declaration, DW_AT_defaulted, DW_AT_deleted,
+    DW_AT_encoding, DW_AT_external, DW_AT_name, DW_AT_type, DW_AT_virtuality,
 };
 
 const NOT_VIRTUAL: AttributeValue<super::Bytes> = AttributeValue::Virtuality(gimli::DW_VIRTUALITY_none);
@@ -80,6 +80,12 @@ impl Classes {
         let mut classes = Classes { align: WORD, ..Classes::default() };
         classes.words[0] = class;
         classes
+    }
+
+    /// Whether Rust passes a value by rules of its own: pairs of numbers in two registers, others
+    /// as a number or by address. Which one is not described.
+    pub(super) fn is_rusts_own(&self, of: Type) -> bool {
+        matches!(of.shape, Shape::Other(1..=16)) && !self.by_reference && !self.memory
     }
 
     fn merge(&mut self, word: u64, class: Class) {
@@ -161,6 +167,7 @@ impl Types {
             let entry = self.plain(place).and_then(|place| self.entry(place));
             let tag = entry.map(|entry| entry.tag());
             let is_scalar = tag == Some(gimli::DW_TAG_base_type);
+            classes.unknown |= self.size(place, 0).is_none();
             classes.null = tag == Some(gimli::DW_TAG_unspecified_type);
             classes.wide = is_scalar && classes.align == 16 && classes.words[1] == Class::Integer;
             classes.complete(self.size(place, 0).unwrap_or(0), is_scalar)
@@ -275,11 +282,14 @@ impl Types {
             return;
         }
         let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
-        let at = number(DW_AT_data_member_location);
+        let Some(at) = self.offset_of(member.unit, &entry) else {
+            classes.unknown = true;
+            return;
+        };
         if let Some(bits) = number(DW_AT_bit_size) {
             // DWARF 2 counts from the other end of the storage unit, which is no larger than an
             // eightbyte.
-            let start = number(DW_AT_data_bit_offset).unwrap_or(at.unwrap_or(0).saturating_mul(8));
+            let start = number(DW_AT_data_bit_offset).unwrap_or(at.saturating_mul(8));
             let first = offset.saturating_mul(8).saturating_add(start) / 64;
             let last = offset.saturating_mul(8).saturating_add(start).saturating_add(bits.max(1) - 1) / 64;
             (first..=last.min(first + 2)).for_each(|word| classes.merge(word, Class::Integer));
@@ -287,7 +297,7 @@ impl Types {
         }
         let kind = self.inherited(member, DW_AT_type);
         match kind.and_then(|(unit, value)| self.reference(unit, &value)) {
-            Some(kind) => self.classify(kind, offset.saturating_add(at.unwrap_or(0)), classes, depth + 1),
+            Some(kind) => self.classify(kind, offset.saturating_add(at), classes, depth + 1),
             None => classes.unknown = true,
         }
     }

@@ -63,9 +63,13 @@ impl Location {
     pub(super) fn contradicts(self, passed: Passed) -> bool {
         let integer = |n: u8| INTEGERS.get(usize::from(n)).copied();
         match (self, passed) {
-            (Location::Register(register), Passed::Integer(n) | Passed::Pair(n)) => integer(n) != Some(register),
+            (Location::Register(register), Passed::Integer(n) | Passed::Pair(n)) => {
+                integer(n) != Some(register)
+            }
             (Location::Register(register), Passed::Vector(n)) => VECTORS + u16::from(n) != register,
-            (Location::Register(_), Passed::Stack(_) | Passed::Address(_) | Passed::AddressOnStack(_)) => true,
+            (Location::Register(_), Passed::Stack(_) | Passed::Address(_) | Passed::AddressOnStack(_)) => {
+                true
+            }
             (Location::Address(register), Passed::Address(n)) => integer(n) != Some(register),
             (Location::Address(_) | Location::AddressInFrame, Passed::Integer(_) | Passed::Vector(_)) => true,
             _ => false,

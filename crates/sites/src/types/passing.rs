@@ -46,6 +46,8 @@ crate::reasons! {
     Empty = "empty", "is empty: nothing is passed", "none";
     /// The value is nullptr, for which a compiler may leave a register as it is.
     Null = "null", "is nullptr: no value is passed", "none";
+    /// The debugging information has another register, or names another convention.
+    Convention = "other-convention", "is not passed as the calling convention of C says: the function has another one, or the compiler has changed it", "name registers: arg1, arg2";
     /// The position depends on how the program was compiled, and perhaps those of later arguments,
     /// too.
     Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";
@@ -92,7 +94,7 @@ impl Shape {
             Shape::Other(size) => size,
             Shape::Slice => 2 * WORD,
             Shape::Signed(size) | Shape::Unsigned(size) | Shape::Float(size) => size.into(),
-            Shape::Bool | Shape::Char => 1,
+            Shape::Bool | Shape::Char { .. } => 1,
             Shape::Pointer | Shape::Text | Shape::String => WORD,
         }
     }
@@ -123,6 +125,11 @@ impl Next {
         let is_unknown = matches!(passed, Some((Passed::Unread(Unread::Unknown), _)));
         let takes = matches!(passed, Some((_, true)));
         Next { integer: takes.into(), unknown: is_unknown, integers_unknown: is_unknown, ..Next::default() }
+    }
+
+    /// Notes that the positions of all further arguments are unknown.
+    pub fn lose(&mut self) {
+        (self.unknown, self.integers_unknown) = (true, true);
     }
 
     /// Assigns an argument its position.
