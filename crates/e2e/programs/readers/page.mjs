@@ -122,7 +122,11 @@ async function file() {
 
   // By keys: to the next call, into it, out of it, and through all of the time.
   await press("]");
-  await until(`document.getElementById("said").textContent.startsWith("nap, ")`);
+  const said = text => `document.getElementById("said").textContent.startsWith(${JSON.stringify(text)})`;
+  await until(`${said("nap, ")} || ${said("there is no call after")}`);
+  // The slowest call may be the last one.
+  if (!(await page(said("nap, ")))) await press("[");
+  await until(said("nap, "));
   await drawn();
   await page(`document.getElementById("scroller").focus()`);
   await press("ArrowUp", true);

@@ -232,7 +232,7 @@ fn what_cannot_be_read_is_told_in_one_line() {
         (&["-A", "integers@retval"], "belongs to -R"),
         (&["-R", "integers@a"], "belongs to -A"),
         (&["-R", "nothing@retval"], "returns nothing"),
-        (&["--if", "integers@a >"], "'' is no number (in 'a >')"),
+        (&["--if", "integers@a >"], "condition 'a >': a side is missing"),
         (&["--if", "floats@a > 1"], "only whole ones can be compared"),
         (&["-A", "integers@a/q"], "is no form"),
         (&["-A", "integers@a", "--clock", "sparse"], "no room for values"),

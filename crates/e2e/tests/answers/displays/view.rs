@@ -2,19 +2,19 @@
 //! its effect on a running process.
 
 use calltap_e2e::{
-    GCC, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps, one_line,
-    run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
+    GCC, HANGS, Resident, Run, Server, State, calltap, calltap_run, changed_text, compile, ends_within, have,
+    jumps, one_line, run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
 };
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// A page that is served.
 pub(super) struct View {
-    child: Child,
+    server: Server,
     pub(super) address: String,
 }
 
@@ -27,7 +27,7 @@ impl View {
         let mut address = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut address).expect("an address");
         assert!(address.starts_with("http://127.0.0.1:") && address.ends_with("/\n"), "{address:?}");
-        View { child, address: address.trim().to_owned() }
+        View { server: Server(child), address: address.trim().to_owned() }
     }
 
     /// Serves a file, and waits until all of it is read; before, the page answers only how far it
@@ -66,10 +66,15 @@ impl View {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{name}: {error}: {body}"))
     }
 
-    pub(super) fn end(self) -> ExitStatus {
+    pub(super) fn end(mut self) -> ExitStatus {
         // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
-        end_of(self.child)
+        unsafe { libc::kill(self.server.0.id() as i32, libc::SIGINT) };
+        self.has_ended()
+    }
+
+    /// Waits for the server's end.
+    fn has_ended(&mut self) -> ExitStatus {
+        ends_within(&mut self.server.0, HANGS).expect("its end")
     }
 }
 
@@ -438,8 +443,8 @@ fn a_page_that_is_not_looked_at_leaves_the_process() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let before = State::at_rest(resident.pid, &["State"]);
-    let view = View::start(&["-p", &resident.pid.to_string(), "--idle", "1ms"]);
-    assert!(end_of(view.child).success());
+    let mut view = View::start(&["-p", &resident.pid.to_string(), "--idle", "1ms"]);
+    assert!(view.has_ended().success());
     whole(resident, &before);
 }
 
