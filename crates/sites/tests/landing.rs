@@ -88,7 +88,7 @@ fn tables_are_found_wherever_and_however_they_are_read() {
     const EARLY: &str = "xor %eax, %eax; 1: inc %eax; nop; nop; nop; nop; ";
     const BEHIND: &str = "2: nop; nop; nop; nop; ret; ";
     let data = "; .pushsection .rodata; .balign 4; 9: .long 1b - 9b, 2b - 9b; .popsection";
-    let entered = "jumps to its byte 2";
+    let entered = "targets its byte 2";
     for read in [
         // Variants: loaded behind the base, added the other way round, moved to another register,
         // unoptimized.

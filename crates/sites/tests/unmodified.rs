@@ -53,14 +53,14 @@ fn code_of_ocaml_is_left_alone() {
 
 #[test]
 fn what_is_jumped_to_stays() {
-    check("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "jumps to its byte 2");
+    check("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "targets its byte 2");
     check("turns", "1: dec %edi; jnz 1b; nop; ret", "jumps back to its own beginning");
     let table = ".pushsection .rodata; 9: .long 1f - 9b, 2f - 9b; .popsection; xor %eax, %eax; \
                  1: lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; jmp *%rcx; 2: ret";
-    check("switches", table, "jumps to its byte 2");
+    check("switches", table, "targets its byte 2");
     let addresses =
         ".pushsection .rodata; 9: .quad 1f, 2f; .popsection; xor %eax, %eax; 1: jmp *9b(,%rdi,8); 2: ret";
-    check("switches_far", addresses, "jumps to its byte 2");
+    check("switches_far", addresses, "targets its byte 2");
 }
 
 // Breakpoints are only used on request; otherwise the reason names them.
@@ -127,14 +127,14 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     );
     let farther = ".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0; .byte 0x66,0x0f,0x1f,0x44,0,0";
     assert_eq!(run_on(farther), "prologue beside-11 0000000000660f1f440000 entry+0 4889f8");
-    assert!(run_on("nopl 0x0(%rax); nopl 0x0(%rax)").contains("jumps to its byte 3"));
+    assert!(run_on("nopl 0x0(%rax); nopl 0x0(%rax)").contains("targets its byte 3"));
     // The function in front is too near, and its own jump may need the bytes; the bytes are no
     // padding; the first instruction has one byte.
-    assert!(near("close", "6, 0xcc", joined).contains("jumps to its byte 3"));
-    assert!(near("data", "15, 0x41", joined).contains("jumps to its byte 3"));
+    assert!(near("close", "6, 0xcc", joined).contains("targets its byte 3"));
+    assert!(near("data", "15, 0x41", joined).contains("targets its byte 3"));
     assert!(
         near("single", "15, 0xcc", "push %rbx; 1: dec %edi; jnz 1b; pop %rbx; ret")
-            .contains("jumps to its byte 1")
+            .contains("targets its byte 1")
     );
 }
 
@@ -256,7 +256,7 @@ fn who_leads_elsewhere_without_leaving_has_its_return_address_replaced() {
         [("into", &into[..]), ("other", "push %rax; nop; nop; nop; nop; middle: pop %r15; pop %rbp; ret")];
     assert!(exits_among("into", &all).contains("jumps into another function"));
     let on = format!("{ENTERS}; inc %edi");
-    assert!(exits_among("on", &[("on", &on), ("behind", "pop %r15; pop %rbp; ret")]).contains("leads on"));
+    assert!(exits_among("on", &[("on", &on), ("behind", "pop %r15; pop %rbp; ret")]).contains("falls through"));
 }
 
 // These functions would find a return stub instead of their return address; rewritten exits leave
