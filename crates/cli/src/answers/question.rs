@@ -65,7 +65,9 @@ fn check_python(python: &[String], query: Query, arguments: &Arguments) -> Resul
     let reads = ["arguments", "results", "if"].iter().any(|flag| arguments.is_set(flag));
     let values = matches!(query, Query::Histogram(..) | Query::CountBy(By::Value) | Query::Span(_));
     if !python.is_empty() && (reads || values) {
-        bail!("--python excludes values in a question: 'record --python GLOB -A FUNCTION@NAME' reads arguments of Python functions");
+        bail!(
+            "--python excludes values in a question: 'record --python GLOB -A FUNCTION@NAME' reads arguments of Python functions"
+        );
     }
     if !python.is_empty() && arguments.is_set("callers") {
         bail!(
