@@ -256,7 +256,9 @@ fn who_leads_elsewhere_without_leaving_has_its_return_address_replaced() {
         [("into", &into[..]), ("other", "push %rax; nop; nop; nop; nop; middle: pop %r15; pop %rbp; ret")];
     assert!(exits_among("into", &all).contains("jumps into another function"));
     let on = format!("{ENTERS}; inc %edi");
-    assert!(exits_among("on", &[("on", &on), ("behind", "pop %r15; pop %rbp; ret")]).contains("falls through"));
+    assert!(
+        exits_among("on", &[("on", &on), ("behind", "pop %r15; pop %rbp; ret")]).contains("falls through")
+    );
 }
 
 // These functions would find a return stub instead of their return address; rewritten exits leave

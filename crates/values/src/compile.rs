@@ -236,7 +236,7 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason
                     Some(Passed::Integer(_)) => have(first, Content::Of(*of)),
                     Some(Passed::Pair(_)) => have(first, Content::Pair(second)),
                     Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], Content::Of(*of)),
-                    Some(Passed::Address(_)) => have(first, Content::AddressOf(*of)),
+                    Some(Passed::Address(_)) => Ok(in_memory(first, 0, *of)),
                     Some(Passed::Unread(why)) => Err(Reason::Result { why: *why }),
                     Some(Passed::Stack(_) | Passed::AddressOnStack(_)) | None => Err(Reason::Returned),
                 },
@@ -282,14 +282,14 @@ fn passed(parameter: &Parameter, name: &str, argument: fn(u8) -> Vec<u64>) -> Re
         Passed::Pair(n) => Computed { steps: argument(n), content: Content::Pair(argument(n + 1)) },
         Passed::Vector(n) => Computed { steps: vec![word(step::XMM, n, 0)], content: of },
         Passed::Stack(n) => Computed { steps: stack(n), content: of },
-        Passed::Address(n) => Computed { steps: argument(n), content: Content::AddressOf(parameter.of) },
-        Passed::AddressOnStack(n) => Computed { steps: stack(n), content: Content::AddressOf(parameter.of) },
+        Passed::Address(n) => in_memory(argument(n), 0, parameter.of),
+        Passed::AddressOnStack(n) => in_memory(stack(n), 0, parameter.of),
         Passed::Unread(why) => return Err(Reason::Parameter { name: name.to_owned(), why }),
     })
 }
 
 fn field(have: Computed, name: &str, known: Option<&Known>) -> Result<Computed, Reason> {
-    let Computed { mut steps, content } = have;
+    let Computed { steps, content } = have;
     let owned = || name.to_owned();
     let (of, known) = match (content, known) {
         (Content::Of(of) | Content::AddressOf(of), Some(known)) => (of, known),
@@ -301,17 +301,25 @@ fn field(have: Computed, name: &str, known: Option<&Known>) -> Result<Computed, 
         return Err(Reason::NoMember { name: owned(), members });
     };
     let offset = i32::try_from(offset).map_err(|_| Reason::FarMember { name: owned() })?;
+    Ok(in_memory(steps, offset, of))
+}
+
+/// Computes a value of a type that lies at an offset from the computed address: loads it if it can
+/// be loaded as a whole.
+fn in_memory(mut steps: Vec<u64>, offset: i32, of: Type) -> Computed {
     let content = match width(of.shape) {
         Some(width) => {
             steps.push(word(step::LOAD, width, offset));
             Content::Of(of)
         }
         None => {
-            steps.push(word(step::ADD, 0, offset));
+            if offset != 0 {
+                steps.push(word(step::ADD, 0, offset));
+            }
             Content::AddressOf(of)
         }
     };
-    Ok(Computed { steps, content })
+    Computed { steps, content }
 }
 
 /// Width in which a value of this shape is loaded from memory; None if it is not loaded as a whole.
