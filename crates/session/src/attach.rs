@@ -219,7 +219,7 @@ impl Planner<'_> {
     }
 
     fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
-        let session = self.directory.path();
+        let session = self.directory.inside();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();

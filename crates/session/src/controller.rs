@@ -357,7 +357,7 @@ impl<'a> Controller<'a> {
         };
         let mut records = Vec::new();
         let work = || planner.convert(target, ftraced, &mut |record| records.push(record));
-        if let Err(error) = in_tracer_thread(work).map_err(Error::from).flatten() {
+        if let Err(error) = in_tracer_thread(work).map_err(Error::from).and_then(|done| done) {
             records.push(Record::Note { text: error.to_string() }.into());
         }
         records.into_iter().for_each(|record| drop(self.records.send(record)));

@@ -428,18 +428,18 @@ impl Types {
     fn plain(&self, mut place: Place) -> Option<Place> {
         for _ in 0..DEEPEST {
             let entry = self.entry(place)?;
-            if ![
-                gimli::DW_TAG_typedef,
-                gimli::DW_TAG_const_type,
-                gimli::DW_TAG_volatile_type,
-                gimli::DW_TAG_restrict_type,
-                gimli::DW_TAG_atomic_type,
-            ]
-            .contains(&entry.tag())
-                && !(entry.tag() == gimli::DW_TAG_subrange_type
-                    && entry.attr_value(DW_AT_type).is_some()
-                    && entry.attr_value(DW_AT_byte_size).is_none())
-            {
+            let is_passed_through = match entry.tag() {
+                gimli::DW_TAG_typedef
+                | gimli::DW_TAG_const_type
+                | gimli::DW_TAG_volatile_type
+                | gimli::DW_TAG_restrict_type
+                | gimli::DW_TAG_atomic_type => true,
+                gimli::DW_TAG_subrange_type => {
+                    entry.attr_value(DW_AT_type).is_some() && entry.attr_value(DW_AT_byte_size).is_none()
+                }
+                _ => false,
+            };
+            if !is_passed_through {
                 return Some(place);
             }
             place = self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?;

@@ -371,7 +371,7 @@ impl Directory {
     }
 
     /// Returns the path of the directory in the view of the traced process.
-    pub fn path(&self) -> &Path {
+    pub fn inside(&self) -> &Path {
         &self.place.inside
     }
 

@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
         regions: &[Region],
         records: &mut Vec<Metadata>,
     ) {
-        let session = self.directory.path();
+        let session = self.directory.inside();
         let mut now = mapped(regions, session);
         let program = program_of(pid);
         let mut process = self.processes.remove(&index).unwrap_or_default();

@@ -63,7 +63,7 @@ impl Planner<'_> {
             let Some(kept) = KeepMapped::new(entry, text) else {
                 return note("the dynamic linker was loading or unloading libraries all the time: calltap changed nothing; try again".into());
             };
-            let session = self.directory.path();
+            let session = self.directory.inside();
             let regions = maps::read(pid).unwrap_or_default();
             let now = mapped(&regions, session);
             process.modules.retain_mut(|module| module.is_there(&now, &regions));
@@ -75,7 +75,7 @@ impl Planner<'_> {
             Some(_) if can_sync && self.mode.is_live() => Method::Live,
             Some(_) => Method::Stopped,
             // A process in no table cannot be told to keep its mappings.
-            None => Method::StoppedAndSeen(self.directory.path().to_owned()),
+            None => Method::StoppedAndSeen(self.directory.inside().to_owned()),
         };
         let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
         self.tally.on += tally.on;

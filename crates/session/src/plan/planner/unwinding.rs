@@ -29,7 +29,7 @@ impl Planner<'_> {
         if !self.stubs.unwinds {
             return;
         }
-        let session = self.directory.path();
+        let session = self.directory.inside();
         let all = mapped(regions, session);
         let Some(process) = self.processes.get_mut(&index) else { return };
         let loaded = &process.modules;
