@@ -9,7 +9,7 @@
 
 use crate::state::Session;
 use crate::{register, sys};
-use calltap_abi::{plan::Trouble, profile, stub};
+use calltap_abi::{SHADOWS, plan::Trouble, profile, stub};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Number of pieces in the address space of user programs. The hooks do not check that a stack is
@@ -34,7 +34,7 @@ static TABLE: AtomicUsize = AtomicUsize::new(0);
 /// The pieces that are mapped, for the calltap that ends the session: their number, then the
 /// pieces.
 #[unsafe(no_mangle)]
-static calltap_shadows: [AtomicU32; 1 + stub::SHADOWS] = [const { AtomicU32::new(0) }; 1 + stub::SHADOWS];
+static calltap_shadows: [AtomicU32; 1 + SHADOWS] = [const { AtomicU32::new(0) }; 1 + SHADOWS];
 
 unsafe extern "C" {
     static calltap_shadow: u8;
@@ -54,7 +54,8 @@ pub fn prepare() -> Result<(), sys::Errno> {
 fn entry(slot: u64) -> Option<&'static AtomicU8> {
     let index = usize::try_from(slot >> stub::SHADOW_GRANULE).ok()?;
     let table = TABLE.load(Acquire);
-    // SAFETY: the table has GRANULES bytes, mapped until no hook runs any more, and any byte is valid.
+    // SAFETY: the table has GRANULES bytes, mapped until no hook runs any more, and any byte is
+    // valid.
     (table != 0 && index < GRANULES).then(|| unsafe { &*((table + index) as *const AtomicU8) })
 }
 

@@ -52,6 +52,9 @@ pub const SYSINFO: u64 = 0x20;
 pub const PROCESS_MAX: usize = 4096;
 /// Most threads of a session that are alive or not yet drained.
 pub const THREAD_MAX: usize = 32768;
+/// Most pieces of shadow stack that a process may have: as many stacks as a session may have
+/// threads, and as many of coroutines. Calls on further stacks are not recorded.
+pub const SHADOWS: usize = 2 * THREAD_MAX;
 /// Offset of the process table in the control file.
 pub const PROCESSES_AT: usize = 0x1000;
 /// Offset of the thread table.

@@ -200,6 +200,3 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
 pub const SHADOW_BIT: u32 = 44;
 /// Shadow stacks are mapped in pieces of this many bytes (log2).
 pub const SHADOW_GRANULE: u32 = 23;
-/// Most pieces that a process may have: as many stacks as a session may have threads, and as many
-/// of coroutines. Calls on further stacks are not recorded.
-pub const SHADOWS: usize = 2 * crate::THREAD_MAX;

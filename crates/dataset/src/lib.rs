@@ -2,8 +2,8 @@
 //! host, process and day, so that the traces of many machines form one table.
 //!
 //! Data flows one way: calls of the engine -> `rows` (a row in some hundred bytes per call) ->
-//! `file` (columns, encoded by `pages`) -> `place` (names of files, which are renamed one by one once
-//! all are complete).
+//! `file` (columns, encoded by `pages`) -> `place` (names of files, which are renamed one by one
+//! once all are complete).
 #![forbid(unsafe_code)]
 
 mod day;

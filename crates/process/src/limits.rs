@@ -3,7 +3,6 @@
 use crate::freezer::is_frozen;
 use crate::proc;
 use crate::reason::Reason;
-use crate::status::Status;
 use crate::target::{Target, tracer_of};
 use nix::errno::Errno;
 use std::fs;
@@ -48,7 +47,7 @@ fn exhausted(target: &Target) -> Option<Reason> {
     if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {
         return Some(Reason::NoFiles);
     }
-    let status = Status::of_process(target.pid).unwrap_or_default();
+    let status = proc::status(target.pid).unwrap_or_default();
     let used = |name: &str| status.kib(name).unwrap_or(0) << 10;
     // A mapping is as long as the agent's file, or as its memory.
     let is_near = |most: u64, used: u64| used + AGENT > most;

@@ -142,6 +142,11 @@ pub fn check() -> Result<(), Error> {
     ))
 }
 
+/// Reads the status of a process, through another thread if the first one has ended.
+pub fn status(pid: u32) -> io::Result<Status> {
+    Status::read(place(pid).join("status"))
+}
+
 /// Whether a thread is the first of its process. None if it does not exist.
 pub fn is_first_thread(tid: u32) -> Option<bool> {
     Some(Status::of(tid).ok()?.number("Tgid")? == tid)
@@ -154,7 +159,7 @@ pub fn is_filtered(tid: u32) -> bool {
 
 /// Whether a process has a handler for a signal.
 pub fn handles_signal(pid: u32, signal: i32) -> bool {
-    let handled = Status::of_process(pid).ok().and_then(|status| status.signals("SigCgt"));
+    let handled = status(pid).ok().and_then(|status| status.signals("SigCgt"));
     handled.is_some_and(|handled| handled & 1 << (signal - 1) != 0)
 }
 

@@ -1,6 +1,6 @@
 //! Threads of other processes, stopped, followed and released by ptrace.
 
-use crate::Error;
+use crate::error::Error;
 
 pub mod sharing;
 pub mod standstill;

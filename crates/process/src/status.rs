@@ -1,6 +1,5 @@
 //! Status files of processes and threads (`/proc/PID/status`).
 
-use crate::proc;
 use std::path::Path;
 use std::{fs, io};
 
@@ -19,17 +18,12 @@ impl Status {
         Status::read(format!("/proc/{pid}/task/{tid}/status"))
     }
 
-    /// Reads the status of a process, through another thread if the first one has ended.
-    pub fn of_process(pid: u32) -> io::Result<Status> {
-        Status::read(proc::place(pid).join("status"))
-    }
-
     /// Reads the status of this process.
     pub fn own() -> io::Result<Status> {
         Status::read("/proc/self/status")
     }
 
-    fn read(path: impl AsRef<Path>) -> io::Result<Status> {
+    pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<Status> {
         fs::read_to_string(path).map(Status)
     }
 

@@ -4,10 +4,10 @@
 //! `kernel.perf_event_paranoid` is at most 2. Wakings, system calls, signals, and functions of the
 //! kernel that the threads run take more privileges.
 //!
-//! All except the functions of the kernel are a [`Stream`] of perf events or, for wakings where that is allowed, of
-//! an instance of tracefs. An event of a thread is inherited by the threads and processes that it
-//! starts; the events of a processor share a ring. Once a stream is open, only its rings have to be
-//! read often enough.
+//! All except the functions of the kernel are a [`Stream`] of perf events or, for wakings where
+//! that is allowed, of an instance of tracefs. An event of a thread is inherited by the threads and
+//! processes that it starts; the events of a processor share a ring. Once a stream is open, only
+//! its rings have to be read often enough.
 
 mod events;
 mod functions;

@@ -6,6 +6,7 @@ mod classes;
 mod go;
 mod location;
 mod passing;
+mod shapes;
 mod source;
 
 pub use cases::Case;
@@ -17,9 +18,9 @@ pub use source::SourceLine;
 use crate::address::Svma;
 use crate::load::{MOST, Parts};
 use gimli::{
-    AttributeValue, DW_AT_abstract_origin, DW_AT_bit_size, DW_AT_byte_size, DW_AT_calling_convention,
-    DW_AT_count, DW_AT_data_member_location, DW_AT_encoding, DW_AT_name, DW_AT_specification, DW_AT_type,
-    DW_AT_upper_bound, DwAt, DwTag, LittleEndian, Reader as _, UnitOffset,
+    AttributeValue, DW_AT_abstract_origin, DW_AT_bit_size, DW_AT_calling_convention,
+    DW_AT_data_member_location, DW_AT_name, DW_AT_specification, DW_AT_type, DwAt, DwTag, LittleEndian,
+    Reader as _, UnitOffset,
 };
 use object::{Object, ObjectSection, ReadCache, ReadRef};
 use std::cell::Cell;
@@ -422,144 +423,5 @@ impl Types {
     fn text(&self, unit: usize, value: AttributeValue<Bytes>) -> Option<String> {
         let text = self.dwarf.attr_string(self.units.get(unit)?, value).ok()?;
         Some(calltap_names::printable(&text.to_string_lossy().ok()?).into_owned())
-    }
-
-    /// Strips typedefs and qualifiers from a type. A subrange has the values of its type.
-    fn plain(&self, mut place: Place) -> Option<Place> {
-        for _ in 0..DEEPEST {
-            let entry = self.entry(place)?;
-            let is_passed_through = match entry.tag() {
-                gimli::DW_TAG_typedef
-                | gimli::DW_TAG_const_type
-                | gimli::DW_TAG_volatile_type
-                | gimli::DW_TAG_restrict_type
-                | gimli::DW_TAG_atomic_type => true,
-                gimli::DW_TAG_subrange_type => {
-                    entry.attr_value(DW_AT_type).is_some() && entry.attr_value(DW_AT_byte_size).is_none()
-                }
-                _ => false,
-            };
-            if !is_passed_through {
-                return Some(place);
-            }
-            place = self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?;
-        }
-        None
-    }
-
-    fn size(&self, place: Place, depth: usize) -> Option<u64> {
-        let place = self.plain(place)?;
-        let entry = self.entry(place)?;
-        if let Some(size) = entry.attr_value(DW_AT_byte_size).and_then(|value| value.udata_value()) {
-            return Some(size);
-        }
-        match entry.tag() {
-            gimli::DW_TAG_pointer_type
-            | gimli::DW_TAG_reference_type
-            | gimli::DW_TAG_rvalue_reference_type
-            | gimli::DW_TAG_unspecified_type => Some(WORD),
-            gimli::DW_TAG_ptr_to_member_type => {
-                let of = self.plain(self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?)?;
-                let is_function = self.entry(of)?.tag() == gimli::DW_TAG_subroutine_type;
-                Some(if is_function { 2 * WORD } else { WORD })
-            }
-            gimli::DW_TAG_array_type if depth < DEEPEST => {
-                let element = self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?;
-                Some(self.length(place)?.saturating_mul(self.size(element, depth + 1)?))
-            }
-            _ => None,
-        }
-    }
-
-    /// Number of elements of an array.
-    fn length(&self, array: Place) -> Option<u64> {
-        let ranges = self.children(array, gimli::DW_TAG_subrange_type).into_iter().map(|range| {
-            let entry = self.entry(range)?;
-            let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
-            number(DW_AT_count).or_else(|| number(DW_AT_upper_bound)?.checked_add(1))
-        });
-        ranges.reduce(|all, range| all?.checked_mul(range?)).flatten()
-    }
-
-    fn type_of(&self, place: Place) -> Type {
-        let shape = self.shape(place).unwrap_or(Shape::Other(self.size(place, 0).unwrap_or(0)));
-        let target = match shape {
-            Shape::Pointer | Shape::Text | Shape::String => self.target_of(place),
-            _ => Some(place),
-        };
-        Type { shape, about: target }
-    }
-
-    fn target_of(&self, pointer: Place) -> Option<Place> {
-        let pointer = self.plain(pointer)?;
-        let value = self.entry(pointer)?.attr_value(DW_AT_type)?;
-        self.plain(self.reference(pointer.unit, &value)?)
-    }
-
-    fn shape(&self, place: Place) -> Option<Shape> {
-        let place = self.plain(place)?;
-        let entry = self.entry(place)?;
-        let size = self.size(place, 0);
-        match entry.tag() {
-            gimli::DW_TAG_base_type => {
-                let AttributeValue::Encoding(encoding) = entry.attr_value(DW_AT_encoding)? else {
-                    return None;
-                };
-                let size = u8::try_from(size?).ok().filter(|size| [1, 2, 4, 8].contains(size))?;
-                Some(match encoding {
-                    gimli::DW_ATE_boolean if size == 1 => Shape::Bool,
-                    gimli::DW_ATE_float => Shape::Float(Some(size).filter(|size| *size >= 4)?),
-                    gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char if size == 1 => {
-                        let name =
-                            entry.attr_value(DW_AT_name).and_then(|value| self.text(place.unit, value));
-                        match (name.as_deref(), encoding) {
-                            (Some("char"), _) => {
-                                Shape::Char { signed: encoding == gimli::DW_ATE_signed_char }
-                            }
-                            (_, gimli::DW_ATE_signed_char) => Shape::Signed(1),
-                            _ => Shape::Unsigned(1),
-                        }
-                    }
-                    gimli::DW_ATE_signed | gimli::DW_ATE_signed_char => Shape::Signed(size),
-                    gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_UTF => {
-                        Shape::Unsigned(size)
-                    }
-                    _ => return None,
-                })
-            }
-            gimli::DW_TAG_enumeration_type => {
-                let size = u8::try_from(size?).ok().filter(|size| [1, 2, 4, 8].contains(size))?;
-                let of = entry.attr_value(DW_AT_type).and_then(|value| self.reference(place.unit, &value));
-                match of.and_then(|of| self.shape(of)) {
-                    Some(known @ (Shape::Signed(_) | Shape::Unsigned(_))) => Some(known),
-                    _ if size < 8 => Some(Shape::Signed(size)),
-                    _ => Some(Shape::Unsigned(size)),
-                }
-            }
-            gimli::DW_TAG_pointer_type
-            | gimli::DW_TAG_reference_type
-            | gimli::DW_TAG_rvalue_reference_type => {
-                let Some(target) = self.target_of(place) else { return Some(Shape::Pointer) };
-                // The shape of a pointer's target is not computed for pointers to pointers, which
-                // may form a cycle.
-                let is_base = self.entry(target)?.tag() == gimli::DW_TAG_base_type;
-                let is_pointer = entry.tag() == gimli::DW_TAG_pointer_type;
-                if is_pointer && is_base && matches!(self.shape(target), Some(Shape::Char { .. })) {
-                    return Some(Shape::Text);
-                }
-                let name = self
-                    .entry(target)?
-                    .attr_value(DW_AT_name)
-                    .and_then(|value| self.text(target.unit, value));
-                let is_string = name.is_some_and(|name| name.starts_with("basic_string<char"))
-                    && self.place_of(target, "_M_string_length") == Some(WORD);
-                Some(if is_string { Shape::String } else { Shape::Pointer })
-            }
-            gimli::DW_TAG_structure_type if size == Some(2 * WORD) => {
-                let name = self.text(place.unit, entry.attr_value(DW_AT_name)?)?;
-                (name == "&str" || name == "&mut str").then_some(Shape::Slice)
-            }
-            _ => None,
-        }
     }
 }

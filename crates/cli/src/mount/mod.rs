@@ -1,10 +1,10 @@
 //! `calltap tracefs mount`, `run`, `exec`: the control directory of a process, as a file system.
 //!
-//! `calltap tracefs mount` starts another calltap that serves the directory, and returns once it does. In
-//! the serving process, one thread is the controller: it watches the traced process, and `feed`
-//! passes its events to the directory. The requests of FUSE arrive in `filesystem`. Operations that
-//! need the traced process are done by `worker`, in the order of their arrival; requests without an
-//! answer yet are kept in `waiting`.
+//! `calltap tracefs mount` starts another calltap that serves the directory, and returns once it
+//! does. In the serving process, one thread is the controller: it watches the traced process, and
+//! `feed` passes its events to the directory. The requests of FUSE arrive in `filesystem`.
+//! Operations that need the traced process are done by `worker`, in the order of their arrival;
+//! requests without an answer yet are kept in `waiting`.
 
 mod asked;
 mod directories;

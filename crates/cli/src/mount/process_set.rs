@@ -1,4 +1,5 @@
-//! `calltap tracefs mount DIR` without a process: a directory for every process that is attached to.
+//! `calltap tracefs mount DIR` without a process: a directory for every process that is attached
+//! to.
 //!
 //! `mkdir DIR/PID` attaches, `rmdir DIR/PID` detaches. A process that another calltap has attached
 //! to and left running (`calltap attach`) gets a directory with its present tracers and filters.

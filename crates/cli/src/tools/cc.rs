@@ -1,5 +1,5 @@
-//! `calltap tools cc`: runs a compiler, then adds the list of calls to mcount to the object files that
-//! the compiler wrote, as `recordmcount` does.
+//! `calltap tools cc`: runs a compiler, then adds the list of calls to mcount to the object files
+//! that the compiler wrote, as `recordmcount` does.
 
 use crate::command_line::arguments::Arguments;
 use crate::ending::end_as;

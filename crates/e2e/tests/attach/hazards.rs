@@ -156,8 +156,8 @@ fn calls_on_thousands_of_suspended_stacks_return_after_detaching() {
     }
 }
 
-/// An execve waits for the end of the other threads, and a tracer that seizes a thread waits for the
-/// execve.
+/// An execve waits for the end of the other threads, and a tracer that seizes a thread waits for
+/// the execve.
 #[test]
 fn an_execve_and_calltap_do_not_wait_for_each_other() {
     let program = compile(&BARE[0], &["executes_itself.c"], &[]);
@@ -169,7 +169,8 @@ fn an_execve_and_calltap_do_not_wait_for_each_other() {
         if let Some(status) = child.try_wait().expect("a child of this process") {
             break status;
         }
-        // The program may execute itself at any moment: what calltap says of that is not tested here.
+        // The program may execute itself at any moment: what calltap says of that is not tested
+        // here.
         calltap_run(&["record", "-q", "-p", &pid, "-F", "work", "--duration", "30ms", "-o", &trace]);
         attaches += 1;
     };

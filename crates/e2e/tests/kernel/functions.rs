@@ -140,8 +140,8 @@ fn check(kernel: &Path) {
     assert!(saves > 1 && writes.abs_diff(10 * saves) <= 40, "{what}: {writes} in {saves} calls");
 }
 
-/// Functions of the kernel with `--follow`, with `--events` and with `--children`, whose shell has no
-/// such function.
+/// Functions of the kernel with `--follow`, with `--events` and with `--children`, whose shell has
+/// no such function.
 fn several_processes(steps: &Steps, by_graph: bool) {
     let recorded = steps.output("recorded");
     if by_graph {

@@ -6,7 +6,7 @@ use crate::memory::faults::Page;
 use crate::memory::text::ProcessText;
 use crate::proc;
 use calltap_abi::PAGE;
-use calltap_abi::{profile, stub};
+use calltap_abi::{SHADOWS, profile, stub};
 use calltap_patch::{Avma, Text};
 use std::fs::File;
 use std::io;
@@ -106,7 +106,7 @@ fn shadow_pieces(text: &mut ProcessText, agent: &Loaded) -> io::Result<Vec<u32>>
     let Some(at) = agent.symbol("calltap_shadows").map(Avma) else { return Ok(Vec::new()) };
     let mut count = [0; 4];
     text.read(at, &mut count).map_err(io::Error::from)?;
-    let count = (u32::from_le_bytes(count) as usize).min(stub::SHADOWS);
+    let count = (u32::from_le_bytes(count) as usize).min(SHADOWS);
     let mut bytes = vec![0; count * 4];
     text.read(Avma(at.0 + 4), &mut bytes).map_err(io::Error::from)?;
     let words = bytes.chunks_exact(4);

@@ -107,9 +107,9 @@ impl Reaper {
             while !until.load(Acquire) {
                 thread::sleep(PAUSE);
                 looks += 1;
-                // Polling a thousand threads takes time that stopped threads wait for. waitid reports
-                // the oldest event only, so that a stop which is not collected may hide an end:
-                // every fourth pass polls all threads.
+                // Polling a thousand threads takes time that stopped threads wait for. waitid
+                // reports the oldest event only, so that a stop which is not collected may hide an
+                // end: every fourth pass polls all threads.
                 match wait::first_report() {
                     // An execve may wait for it whether it is listed or not.
                     FirstReport::End => {

@@ -20,9 +20,8 @@ use calltap_process::agent::{self, ATTACHED, FOLLOWED, Image};
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use living::{PREFIX, PROCESS, PROGRAM, has_living, prefix_of, remove_stale};
-use place::{Base, Place, usable};
+use place::{Base, Place, unforeseen, usable};
 use rustix::fs::{FlockOperation, flock};
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -42,14 +41,6 @@ const GIVING_WAY: Duration = Duration::from_secs(1);
 const TRIES: usize = 100;
 /// How long to wait for another controller to release a session.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Returns the end of a directory's name: random, so that no other user can take the name first.
-fn unforeseen() -> Result<String, Error> {
-    let mut random = [0; 8];
-    let source = "the system's random numbers";
-    getrandom(&mut random, GetRandomFlags::empty()).map_err(|errno| Error::system(source, errno.into()))?;
-    Ok(format!("{:016x}", u64::from_le_bytes(random)))
-}
 
 /// A session's files. Dropping it removes them; the program keeps its mappings.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use crate::error::Error;
 use calltap_process::target::Target;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, openat, statvfs};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -105,6 +106,14 @@ pub(super) fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) ->
 fn has_no_id(base: &Base) -> bool {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     matches!(rustix::fs::open(&base.via, flags, Mode::RUSR), Err(Errno::OVERFLOW))
+}
+
+/// Returns the end of a directory's name: random, so that no other user can take the name first.
+pub(super) fn unforeseen() -> Result<String, Error> {
+    let mut random = [0; 8];
+    let source = "the system's random numbers";
+    getrandom(&mut random, GetRandomFlags::empty()).map_err(|errno| Error::system(source, errno.into()))?;
+    Ok(format!("{:016x}", u64::from_le_bytes(random)))
 }
 
 /// A session's directory, accessed through an open descriptor. It belongs to the traced process's

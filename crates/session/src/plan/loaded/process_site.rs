@@ -26,8 +26,8 @@ pub(super) struct ProcessSite {
     pub hook_set: Option<HookSet>,
     /// Whether it stays disabled: by the overhead limit or by the user.
     pub disabled: bool,
-    /// Whether it must be a NOP when it leads nowhere, because its original bytes are a call of the profiling
-    /// function.
+    /// Whether it must be a NOP when it leads nowhere, because its original bytes are a call of the
+    /// profiling function.
     pub quiet: bool,
     /// Target, if it is a profiling function that leads to the recorder.
     pub lead: Option<Avma>,
