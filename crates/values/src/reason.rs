@@ -53,8 +53,33 @@ pub struct Reasons(pub Vec<Reason>);
 
 impl fmt::Display for Reasons {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<String> = self.0.iter().map(Reason::to_string).collect();
-        f.write_str(&all.join("; "))
+        let (mut texts, mut told) = (Vec::new(), Vec::new());
+        for reason in &self.0 {
+            let Reason::Parameter { why, .. } = reason else {
+                texts.push(reason.to_string());
+                continue;
+            };
+            if told.contains(why) {
+                continue;
+            }
+            told.push(*why);
+            let names: Vec<String> = self.0.iter().filter_map(|other| other.parameter(*why)).collect();
+            texts.push(match names.len() {
+                1 => reason.to_string(),
+                _ => format!("each of {} {why}", names.join(", ")),
+            });
+        }
+        f.write_str(&texts.join("; "))
+    }
+}
+
+impl Reason {
+    /// Returns the parameter, in quotes, that cannot be read for this reason.
+    fn parameter(&self, unread: Unread) -> Option<String> {
+        match self {
+            Reason::Parameter { name, why } if *why == unread => Some(format!("'{name}'")),
+            _ => None,
+        }
     }
 }
 
@@ -68,6 +93,12 @@ mod tests {
         let why = Reason::Parameter { name: "x".to_owned(), why: Unread::X87 };
         let all = Reason::Several { all: Reasons(vec![why, Reason::TooLong]) };
         assert_eq!(all.to_string(), "'x' is a number of x87; this is too much to read of one call");
+        let of = |name: &str| Reason::Parameter { name: name.to_owned(), why: Unread::X87 };
+        let all = Reasons(vec![of("x"), Reason::TooLong, of("y")]);
+        assert_eq!(
+            all.to_string(),
+            "each of 'x', 'y' is a number of x87; this is too much to read of one call"
+        );
     }
 
     #[test]

@@ -101,16 +101,13 @@ pub fn carry_out(server: &Server) -> Result<(), Errno> {
         Some(_) => Ok(()),
         None => Err(Errno::NODEV),
     };
-    if effects.resets_profile {
-        ask(Request::ResetProfile)?;
-    }
-    if effects.selects {
-        ask(Request::Select(words))?;
-    }
+    // Each is requested even if another one is refused: it would be forgotten.
+    let reset = if effects.resets_profile { ask(Request::ResetProfile) } else { Ok(()) };
+    let selected = if effects.selects { ask(Request::Select(words)) } else { Ok(()) };
     if effects.ends_profile
         && let Some(Answer::Profile(profile)) = server.mailbox.ask(Request::Profile)
     {
         server.tracefs().set_profile(profile);
     }
-    Ok(())
+    reset.and(selected)
 }

@@ -151,6 +151,8 @@ impl Tracefs {
             return Err(Errno::BUSY);
         }
         self.effects.selects = true;
+        // Events are not interpreted by the former numbers of instances.
+        self.chosen = false;
         self.ingest.forget(place);
         self.instances.remove(place);
         self.inodes.retain(|known, _| known.instance != node.instance);
