@@ -21,22 +21,22 @@ pub struct Image {
 
 /// The image that a program's dynamic linker loads before the program begins. A thread-local
 /// variable holds each thread's state.
-pub static LIBRARY: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/agent.so")) };
+pub static PRELOADED: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/agent.so")) };
 /// The image that `dlopen` loads into a running process. It has no thread-local variable: to
 /// allocate one, a dynamic linker takes locks that other threads may hold while they wait for the
 /// loading thread.
-pub static JOINING: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/attached.so")) };
+pub static ATTACHED: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/attached.so")) };
 /// The image that needs no dynamic linker.
 pub static PLACED: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/placed.so")) };
 
 /// File name of the agent in the directory of a program that calltap starts.
-pub const FILE: &str = "agent.so";
+pub const PRELOADED_FILE: &str = "agent.so";
 /// File name of the agent in the directory of a process that is attached to. This agent is loaded
 /// in the middle of a thread's life, and does less at its start.
-pub const ATTACHED: &str = "attached.so";
+pub const ATTACHED_FILE: &str = "attached.so";
 /// File name of the agent for a program that a process of the session executes. The session may
-/// also have [`FILE`] or [`ATTACHED`], for a process that has another image.
-pub const FOLLOWED: &str = "followed.so";
+/// also have [`PRELOADED_FILE`] or [`ATTACHED_FILE`], for a process that has another image.
+pub const FOLLOWED_FILE: &str = "followed.so";
 
 impl Image {
     /// Parses the image.
@@ -72,22 +72,22 @@ impl Image {
 
 /// An agent that is loaded in a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Loaded {
+pub struct LoadedAgent {
     /// Load address of the agent.
     pub base: u64,
     image: &'static Image,
 }
 
-impl Loaded {
+impl LoadedAgent {
     /// Finds this build of the agent in a process, of any session. The agent of another build is
     /// not used: it stays mapped and does nothing.
-    pub fn find(regions: &[Region], text: &mut ProcessText) -> Option<Loaded> {
+    pub fn find(regions: &[Region], text: &mut ProcessText) -> Option<LoadedAgent> {
         let mut which = |region: &Region| {
-            [&LIBRARY, &JOINING, &PLACED].into_iter().find(|image| image.is_mapped_at(region.start, text))
+            [&PRELOADED, &ATTACHED, &PLACED].into_iter().find(|image| image.is_mapped_at(region.start, text))
         };
         let first = |region: &&Region| region.offset == 0 && is_mapped(region);
         let all = regions.iter().filter(first);
-        all.filter_map(|region| Some(Loaded { base: region.start, image: which(region)? })).next()
+        all.filter_map(|region| Some(LoadedAgent { base: region.start, image: which(region)? })).next()
     }
 
     /// Whether the recorder placed this agent.
@@ -98,7 +98,7 @@ impl Loaded {
     /// Whether the recorder must tell the agent [where the thread library keeps a thread's
     /// id](crate::injection::placed::owner_word).
     pub fn needs_owner_word(&self) -> bool {
-        !std::ptr::eq(self.image, &LIBRARY)
+        !std::ptr::eq(self.image, &PRELOADED)
     }
 
     /// Whether the agent is still mapped.
@@ -131,7 +131,7 @@ pub fn is_code(name: &str) -> bool {
 /// Whether a region maps an agent's file.
 pub fn is_mapped(region: &Region) -> bool {
     // The file itself is deleted when its session ends.
-    matches!(region.name().trim_end_matches(" (deleted)"), FILE | ATTACHED | FOLLOWED)
+    matches!(region.name().trim_end_matches(" (deleted)"), PRELOADED_FILE | ATTACHED_FILE | FOLLOWED_FILE)
 }
 
 /// Returns the processes in which an agent has mapped the control file of a session.

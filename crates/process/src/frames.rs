@@ -18,7 +18,7 @@ use crate::agent;
 use crate::go;
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::{Held, aside};
+use crate::ptrace::threads::{StoppedThread, aside};
 use crate::target::Symbols;
 use calltap_abi::stub;
 use calltap_patch::{Avma, Text};
@@ -65,7 +65,7 @@ struct Point {
 }
 
 impl Point {
-    fn of(thread: &Held) -> Point {
+    fn of(thread: &StoppedThread) -> Point {
         let regs = &thread.regs;
         Point { rip: regs.rip, top: regs.rsp, block: regs.fs_base }
     }
@@ -188,7 +188,7 @@ pub struct Stack {
 impl Stack {
     /// Reads the stacks of a thread.
     pub fn read(
-        thread: &Held,
+        thread: &StoppedThread,
         text: &mut ProcessText,
         mappings: &Mappings<'_>,
         handlers: &mut Handlers,
@@ -340,7 +340,7 @@ impl Handlers {
 
 impl Stacks {
     /// Reads the stacks of threads, with a second thread of calltap if there are many.
-    pub fn read(held: &[Held], text: &mut ProcessText, mappings: &Mappings<'_>) -> Stacks {
+    pub fn read(held: &[StoppedThread], text: &mut ProcessText, mappings: &Mappings<'_>) -> Stacks {
         let all: Vec<Point> = held.iter().map(Point::of).collect();
         let (own, others) = all.split_at(all.len() / 2);
         let mut reader = text.shared();
@@ -363,7 +363,7 @@ impl Stacks {
     pub fn read_again(
         &mut self,
         ran: &[usize],
-        held: &[Held],
+        held: &[StoppedThread],
         text: &mut ProcessText,
         mappings: &Mappings<'_>,
     ) {

@@ -8,7 +8,7 @@
 //! the thread's id in front of them, at a distance that differs between versions.
 
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::Held;
+use crate::ptrace::threads::StoppedThread;
 use calltap_abi::USER_END;
 use calltap_patch::{Avma, Text};
 
@@ -94,14 +94,14 @@ fn read_thread(text: &mut ProcessText, g: u64) -> Option<(u64, u64, [u64; M_GS])
 }
 
 /// Whether the thread's stack has enough room for an injected call.
-pub fn has_room(thread: &Held, text: &mut ProcessText) -> bool {
+pub fn has_room(thread: &StoppedThread, text: &mut ProcessText) -> bool {
     let top = thread.regs.rsp;
     stack(thread.regs.fs_base, top, text).is_none_or(|stack| top - stack.low >= ROOM)
 }
 
 /// Returns where the runtime keeps a thread's id, relative to the thread pointer. None if this is
 /// no thread of Go's, or the runtime does not know the id yet.
-pub fn owner_word(thread: &Held, id: u32, text: &mut ProcessText) -> Option<u64> {
+pub fn owner_word(thread: &StoppedThread, id: u32, text: &mut ProcessText) -> Option<u64> {
     let pointer = thread.regs.fs_base;
     let (_, m) = stack_and_m(pointer, thread.regs.rsp, text)?;
     let own = m.max(pointer.saturating_sub(ID_BEFORE));

@@ -2,12 +2,12 @@
 
 use crate::error::Error;
 
+pub mod followed;
 pub mod sharing;
 pub mod standstill;
-pub mod stops;
+pub mod stop_times;
 pub mod threads;
-pub mod traced;
-pub mod tracee;
+pub mod tracees;
 pub mod urgent;
 pub mod wait;
 
@@ -16,6 +16,6 @@ pub mod wait;
 pub fn in_tracer_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let done = std::thread::scope(|scope| scope.spawn(work).join());
     // The kernel has released the threads that `work` could not release itself.
-    traced::release_ended();
+    tracees::release_ended();
     done.map_err(|_| Error::thread())
 }

@@ -117,13 +117,13 @@ calltap_sites::reasons! {
         "it may not open the file of the agent ({errno}): a sandbox such as Landlock forbids it", "start it without the sandbox";
     AgentNoMemory = "agent-no-memory",
         "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
-    UnwinderUntold = "unwinder-untold",
+    UnwinderCannotRegister = "unwinder-untold",
         "calltap cannot register the agent's frames with its unwinder", "start it with calltap record -- PROGRAM";
-    UnwinderUnaware = "unwinder",
+    UnwinderIgnoresFrames = "unwinder",
         "its unwinder ignores the agent's frames (LLVM's does)", "start it with calltap record -- PROGRAM";
     Unreadable = "unreadable",
         "its program cannot be read", "see permissions.md";
-    UnwinderUnknown = "unwinder-unknown",
+    UnwinderSymbolsMissing = "unwinder-unknown",
         "its unwinder is linked in, and it has no symbol of the function that makes the agent's frames known to it", "start it with calltap record -- PROGRAM";
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";

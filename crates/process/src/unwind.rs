@@ -5,7 +5,7 @@
 //! addresses.
 
 use crate::memory::maps::Region;
-use crate::ptrace::threads::Held;
+use crate::ptrace::threads::StoppedThread;
 use crate::target::TextSegment;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
@@ -54,7 +54,7 @@ impl Unwinder {
     /// Returns a thread's program counter and the return addresses of its open calls; `stack` is
     /// the memory from its stack pointer up. None if unwinding does not reach the first frame: code
     /// without unwinding information, a signal handler, a frame of calltap's.
-    pub fn frames(&self, thread: &Held, stack: &[u8]) -> Option<Vec<u64>> {
+    pub fn frames(&self, thread: &StoppedThread, stack: &[u8]) -> Option<Vec<u64>> {
         let regs = &thread.regs;
         let mut registers = [
             regs.rax, regs.rdx, regs.rcx, regs.rbx, regs.rsi, regs.rdi, regs.rbp, regs.rsp, regs.r8, regs.r9,

@@ -2,7 +2,7 @@
 //! program's symbol, and their data path uses integer registers only.
 
 use calltap_abi::stub::{HOOK_COUNT, RED_ZONE};
-use calltap_process::agent::{Image, JOINING, LIBRARY, PLACED};
+use calltap_process::agent::{ATTACHED, Image, PLACED, PRELOADED};
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
@@ -14,11 +14,11 @@ fn parse(image: &Image) -> ElfFile64<'static, LittleEndian> {
 
 /// The images that a dynamic linker loads.
 fn loaded() -> [ElfFile64<'static, LittleEndian>; 2] {
-    [&LIBRARY, &JOINING].map(parse)
+    [&PRELOADED, &ATTACHED].map(parse)
 }
 
 fn all() -> [ElfFile64<'static, LittleEndian>; 3] {
-    [&LIBRARY, &JOINING, &PLACED].map(parse)
+    [&PRELOADED, &ATTACHED, &PLACED].map(parse)
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn the_agent_that_comes_into_a_process_has_no_thread_local_storage() {
         let tls = segments.filter(|header| header.p_type(LittleEndian) == object::elf::PT_TLS);
         tls.map(|header| header.p_memsz(LittleEndian)).sum::<u64>()
     };
-    assert_eq!([&LIBRARY, &JOINING, &PLACED].map(bytes), [8, 0, 0]);
+    assert_eq!([&PRELOADED, &ATTACHED, &PLACED].map(bytes), [8, 0, 0]);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn the_agent_exports_only_the_names_seen_in_backtraces() {
 
 #[test]
 fn the_agent_is_small() {
-    let sizes = [&LIBRARY, &JOINING, &PLACED].map(|image| image.bytes.len());
+    let sizes = [&PRELOADED, &ATTACHED, &PLACED].map(|image| image.bytes.len());
     // More than half are the hooks: one for each combination of tracers, kind of site and clock.
     assert!(sizes.iter().all(|size| *size < 216 << 10), "{sizes:?} bytes");
 }

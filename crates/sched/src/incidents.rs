@@ -4,7 +4,7 @@
 //! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
-use crate::perf::EventKind;
+use crate::perf::PerfEvent;
 use crate::records::{self, Item};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::Opening;
@@ -31,12 +31,12 @@ pub fn incidents(pid: u32, follow: bool) -> Result<Incidents, Refused> {
     let refused = |cause| Refused::of(Subject::Faults, cause);
     let mut opening = Opening::new(RING);
     let own =
-        [EventKind::PageFaults { major: false }, EventKind::PageFaults { major: true }, EventKind::Arrivals];
+        [PerfEvent::PageFaults { major: false }, PerfEvent::PageFaults { major: true }, PerfEvent::SwitchIns];
     opening.open_threads(pid, follow, &own).map_err(refused)?;
     let threads = std::mem::take(&mut opening.threads);
     let point = Tracefs::open().and_then(|tracefs| tracefs.tracepoint("signal/signal_deliver"));
     let point = point.map_err(Cause::of_tracefs).and_then(|point| {
-        opening.open_threads(pid, follow, &[EventKind::Deliveries(point.id)])?;
+        opening.open_threads(pid, follow, &[PerfEvent::SignalDeliveries(point.id)])?;
         Ok(point)
     });
     opening.threads.clear();

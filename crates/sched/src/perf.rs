@@ -25,7 +25,7 @@ pub(crate) enum Heirs {
 
 /// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EventKind {
+pub(crate) enum PerfEvent {
     /// Context switches.
     Switches,
     /// Hits of the tracepoint with this number.
@@ -35,10 +35,10 @@ pub(crate) enum EventKind {
     /// Page faults with their addresses: major ones, which read from a disk, or minor ones.
     PageFaults { major: bool },
     /// The processors on which a thread is switched in.
-    Arrivals,
+    SwitchIns,
     /// Hits of the tracepoint with this number, with the processor, as all records of that ring
     /// have it.
-    Deliveries(u64),
+    SignalDeliveries(u64),
 }
 
 /// The scope of an event.
@@ -52,20 +52,20 @@ pub(crate) enum Scope {
 }
 
 /// Sets what is recorded, and what the records hold.
-fn describe(attr: &mut perf_event_attr, kind: EventKind) {
+fn describe(attr: &mut perf_event_attr, kind: PerfEvent) {
     match kind {
-        EventKind::Switches => {
+        PerfEvent::Switches => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
             attr.set_context_switch(1);
             // Events in the kernel would require privileges.
             attr.set_exclude_kernel(1);
         }
-        EventKind::Processes => {
+        PerfEvent::Processes => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
         }
-        EventKind::PageFaults { major } => {
+        PerfEvent::PageFaults { major } => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             let [minor_faults, major_faults] =
                 [bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN, bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ];
@@ -75,20 +75,20 @@ fn describe(attr: &mut perf_event_attr, kind: EventKind) {
             attr.sample_type |= if major { bindings::PERF_SAMPLE_PERIOD.into() } else { 0 };
             attr.__bindgen_anon_1.sample_period = 1;
         }
-        EventKind::Arrivals => {
+        PerfEvent::SwitchIns => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CPU);
             attr.set_context_switch(1);
             attr.set_exclude_kernel(1);
         }
-        EventKind::Deliveries(id) => {
+        PerfEvent::SignalDeliveries(id) => {
             attr.type_ = bindings::PERF_TYPE_TRACEPOINT;
             attr.config = id;
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CPU | bindings::PERF_SAMPLE_RAW);
             attr.__bindgen_anon_1.sample_period = 1;
         }
-        EventKind::Tracepoint(id) => {
+        PerfEvent::Tracepoint(id) => {
             attr.type_ = bindings::PERF_TYPE_TRACEPOINT;
             attr.config = id;
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_RAW);
@@ -98,7 +98,7 @@ fn describe(attr: &mut perf_event_attr, kind: EventKind) {
 }
 
 /// Opens an event on a processor.
-pub(crate) fn open(kind: EventKind, scope: Scope, cpu: u32) -> io::Result<OwnedFd> {
+pub(crate) fn open(kind: PerfEvent, scope: Scope, cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = perf_event_attr::default();
     attr.size = size_of::<perf_event_attr>() as u32;
     attr.sample_type = (bindings::PERF_SAMPLE_TID | bindings::PERF_SAMPLE_TIME).into();
@@ -127,7 +127,7 @@ pub(crate) fn open(kind: EventKind, scope: Scope, cpu: u32) -> io::Result<OwnedF
     if fd < 0 {
         let error = io::Error::last_os_error();
         let is_forbidden = matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
-        if !is_forbidden || attr.exclude_kernel() != 0 || !matches!(kind, EventKind::PageFaults { .. }) {
+        if !is_forbidden || attr.exclude_kernel() != 0 || !matches!(kind, PerfEvent::PageFaults { .. }) {
             return Err(error);
         }
         // Without privileges, only faults of the program's own code are recorded.

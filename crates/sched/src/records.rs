@@ -123,7 +123,7 @@ struct Place {
     reserved: u32,
 }
 
-/// A page fault as of [`crate::perf::EventKind::PageFaults`]; for a major one, the period follows.
+/// A page fault as of [`crate::perf::PerfEvent::PageFaults`]; for a major one, the period follows.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Fault {

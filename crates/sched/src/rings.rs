@@ -1,6 +1,6 @@
 //! Opens events for the threads of a process on all processors, and a ring for each processor.
 
-use crate::perf::{self, EventKind, Heirs, Ring, Scope};
+use crate::perf::{self, Heirs, PerfEvent, Ring, Scope};
 use crate::refused::Cause;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ impl Opening {
 
     /// Opens events for all threads of a process on all processors; with `follow`, also for
     /// programs that its processes execute.
-    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, kinds: &[EventKind]) -> Result<(), Cause> {
+    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, kinds: &[PerfEvent]) -> Result<(), Cause> {
         self.heirs = if follow { Heirs::All } else { Heirs::UntilExec };
         let processors = processors();
         for _ in 0..ROUNDS {
@@ -54,7 +54,7 @@ impl Opening {
         if self.rings.is_empty() { Err(Cause::Gone) } else { Ok(()) }
     }
 
-    fn open_thread(&mut self, kind: EventKind, tid: u32, cpu: u32) -> Result<(), Cause> {
+    fn open_thread(&mut self, kind: PerfEvent, tid: u32, cpu: u32) -> Result<(), Cause> {
         match perf::open(kind, Scope::Thread(tid, self.heirs), cpu) {
             // Kernels before 5.13 cannot remove events on execve.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.heirs == Heirs::UntilExec => {
@@ -68,7 +68,7 @@ impl Opening {
     }
 
     /// Opens an event for everything on a processor.
-    pub(crate) fn open_all(&mut self, kind: EventKind, cpu: u32) -> Result<(), Cause> {
+    pub(crate) fn open_all(&mut self, kind: PerfEvent, cpu: u32) -> Result<(), Cause> {
         let event = perf::open(kind, Scope::All, cpu).map_err(Cause::new)?;
         self.keep(event, cpu)
     }

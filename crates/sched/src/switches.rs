@@ -1,7 +1,7 @@
 //! Context switches of a process's threads.
 
 use crate::events::Events;
-use crate::perf::EventKind;
+use crate::perf::PerfEvent;
 use crate::records;
 use crate::refused::{Refused, Subject};
 use crate::rings::Opening;
@@ -18,7 +18,7 @@ pub type Sched = Stream<Switch>;
 /// they start; with `follow`, also after those execute other programs.
 pub fn switches(pid: u32, follow: bool) -> Result<Sched, Refused> {
     let mut opening = Opening::new(RING);
-    let opened = opening.open_threads(pid, follow, &[EventKind::Switches]);
+    let opened = opening.open_threads(pid, follow, &[PerfEvent::Switches]);
     opened.map_err(|cause| Refused::of(Subject::Switches, cause))?;
     let threads = std::mem::take(&mut opening.threads);
     let events = Events::new(opening, records::SWITCH, Box::new(|bytes, take| records::read(bytes, take)));

@@ -3,7 +3,7 @@
 //! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
-use crate::perf::EventKind;
+use crate::perf::PerfEvent;
 use crate::records::{self, Item, Sample};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::Opening;
@@ -25,7 +25,7 @@ pub fn system_calls(pid: u32, follow: bool) -> Result<Stream<SystemCall>, Refuse
     });
     let (enter, exit) = points.map_err(|error| refused(Cause::of_tracefs(error)))?;
     let mut opening = Opening::new(RING);
-    let kinds = [EventKind::Tracepoint(enter.id), EventKind::Tracepoint(exit.id)];
+    let kinds = [PerfEvent::Tracepoint(enter.id), PerfEvent::Tracepoint(exit.id)];
     opening.open_threads(pid, follow, &kinds).map_err(refused)?;
     let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<SystemCall>)| {
         records::read_samples(bytes, &mut |sample| called(&enter, &exit, sample), take);

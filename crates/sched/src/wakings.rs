@@ -7,7 +7,7 @@ use crate::events::Events;
 use crate::instance::{self, Instance, Pages};
 use crate::names::Names;
 use crate::order::Taken;
-use crate::perf::EventKind;
+use crate::perf::PerfEvent;
 use crate::records::{self, Item, Sample};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::{self, Opening};
@@ -72,7 +72,7 @@ fn of_instance(tracefs: &Tracefs, pid: u32) -> io::Result<Wakings> {
     let mut opening = Opening::new(NAMES_RING);
     // Without these records, a process has its current name when its wakings are read.
     let has_names =
-        rings::processors().into_iter().try_for_each(|cpu| opening.open_all(EventKind::Processes, cpu));
+        rings::processors().into_iter().try_for_each(|cpu| opening.open_all(PerfEvent::Processes, cpu));
     let names = if has_names.is_ok() { Names::of_now() } else { Names::default() };
     let told = names.clone();
     let take_tasks = move |bytes: &[u8], _: &mut dyn FnMut(Item<()>)| {
@@ -101,7 +101,7 @@ fn of_machine(tracefs: &Tracefs) -> Result<Wakings, Cause> {
     let waking = tracefs.tracepoint(WAKING).map_err(Cause::of_tracefs)?;
     let mut opening = Opening::new(RING as usize * 1024);
     for cpu in rings::processors() {
-        opening.open_all(EventKind::Tracepoint(waking.id), cpu)?;
+        opening.open_all(PerfEvent::Tracepoint(waking.id), cpu)?;
     }
     let names = Names::of_now();
     let told = names.clone();

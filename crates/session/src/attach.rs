@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::mapped;
 use crate::plan::planner::{PatchMode, Planner, PreparedSwitch, Tally, settle, switch, unarmed};
 use crate::{load_agent, setup};
@@ -22,8 +22,8 @@ use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::memory::text::{ProcessText, Sync};
 use calltap_process::proc;
 use calltap_process::ptrace::in_tracer_thread;
-use calltap_process::ptrace::stops::Stops;
-use calltap_process::ptrace::threads::{Held, Keep};
+use calltap_process::ptrace::stop_times::Stops;
+use calltap_process::ptrace::threads::{Keep, StoppedThread};
 use calltap_process::target::Target;
 use nix::libc::user_regs_struct;
 use std::path::Path;
@@ -91,14 +91,14 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
 /// Switches the sites that no thread is inside of, with all threads stopped. Code made at run time
 /// is also enabled now: it may be gone when the threads run again.
 fn switch_stopped(
-    modules: &mut [Loaded],
+    modules: &mut [ProcessModule],
     text: &mut ProcessText,
     inside: &dyn Fn(&Site) -> bool,
     tally: &mut Tally,
 ) {
     modules.iter_mut().for_each(|module| module.hold_back(inside));
     switch(modules.iter_mut().collect(), text, Demand::Stopped, tally);
-    let mut now: Vec<&mut Loaded> = modules.iter_mut().filter(|module| module.is_made()).collect();
+    let mut now: Vec<&mut ProcessModule> = modules.iter_mut().filter(|module| module.is_made()).collect();
     now.iter_mut().for_each(|module| module.drain(inside));
     switch(now, text, Demand::Stopped, tally);
     modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
@@ -215,7 +215,7 @@ impl Planner<'_> {
 
     fn is_undrained(&self, index: u32) -> bool {
         let process = self.processes.get(&index);
-        process.is_some_and(|process| process.modules.iter().any(Loaded::demands_stop))
+        process.is_some_and(|process| process.modules.iter().any(ProcessModule::demands_stop))
     }
 
     fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
@@ -225,10 +225,11 @@ impl Planner<'_> {
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
         let Some(text) = process.text.as_mut().map(|text| text.look_for_faults()) else { return Ok(()) };
-        let is_simple = !process.modules.iter().any(Loaded::is_made);
+        let is_simple = !process.modules.iter().any(ProcessModule::is_made);
         let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
         let count = process.modules.len();
-        let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
+        let mut held =
+            StoppedThread::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
         // Hooks find their thread by this register, also a thread that the program has made without
         // the C library.
         if held.iter().any(|thread| thread.regs.fs_base == 0) {

@@ -24,7 +24,7 @@ use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::ptrace::in_tracer_thread;
-use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_selection::{Alarm, ParsedSelection, Selection, Typed};
 use calltap_sites::Function;
 use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};

@@ -20,7 +20,7 @@ use calltap_process::agent;
 use calltap_process::freezer::is_frozen;
 use calltap_process::injection::inferior::{Injected, await_tidy};
 use calltap_process::proc;
-use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::{in_tracer_thread, sharing};
 use calltap_process::target::Target;
 use one::detach_one;

@@ -14,9 +14,9 @@ use calltap_process::launch;
 use calltap_process::memory::maps;
 use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
-use calltap_process::ptrace::threads::Held;
-use calltap_process::ptrace::traced::{self, Reaper};
-use calltap_process::ptrace::tracee::{self, Event, Quiet};
+use calltap_process::ptrace::followed::{self, Event, Quiet};
+use calltap_process::ptrace::threads::StoppedThread;
+use calltap_process::ptrace::tracees::{self, Reaper};
 use calltap_process::seccomp;
 use calltap_process::status::Status;
 use calltap_process::target::{self, Target};
@@ -109,7 +109,7 @@ impl Follow<'_> {
             while bell.read(&mut rung).is_ok_and(|n| n == rung.len()) {}
             let child = self.started.then_some(self.first);
             quiet = loop {
-                match tracee::next(child) {
+                match followed::next(child) {
                     // The child stays until its parent has waited for it.
                     Ok((_, Event::ChildEnded)) => thread::sleep(MOMENT),
                     Ok((tid, event)) => self.handle(tid, event, &mut followed, &mut reported),
@@ -124,7 +124,7 @@ impl Follow<'_> {
     fn seize_all(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
         let _reaper = Reaper::start();
         let seized = self.seize_listed(followed);
-        followed.iter().copied().for_each(traced::remove);
+        followed.iter().copied().for_each(tracees::remove);
         seized
     }
 
@@ -136,9 +136,9 @@ impl Follow<'_> {
                 return Ok(());
             }
             for tid in new {
-                match tracee::seize(tid) {
+                match followed::seize(tid) {
                     Ok(()) => {
-                        traced::add(tid);
+                        tracees::add(tid);
                         followed.insert(tid);
                     }
                     // The thread was started by a followed one.
@@ -169,8 +169,8 @@ impl Follow<'_> {
         }
         followed.insert(tid);
         match event {
-            Event::Stop => tracee::stay_stopped(tid),
-            Event::Signal(signal) => tracee::run(tid, signal),
+            Event::Stop => followed::stay_stopped(tid),
+            Event::Signal(signal) => followed::run(tid, signal),
             Event::Exec(_) => {
                 if let Err(why) = self.preload_agent(tid) {
                     let name = program(tid);
@@ -180,9 +180,9 @@ impl Follow<'_> {
                         let _ = self.records.send(Record::Note { text }.into());
                     }
                 }
-                tracee::run(tid, 0);
+                followed::run(tid, 0);
             }
-            _ => tracee::run(tid, 0),
+            _ => followed::run(tid, 0),
         }
     }
 
@@ -217,7 +217,7 @@ impl Follow<'_> {
         let libraries = preload::list(&program, &self.directory.agent_to_preload());
         self.directory.is_seen_by(&target)?;
         if proc::is_filtered(pid) {
-            let filters = Held::filters_of(pid);
+            let filters = StoppedThread::filters_of(pid);
             match filters.as_deref().map(seccomp::forbids) {
                 Ok(None) => {}
                 Ok(Some(call)) => {

@@ -22,7 +22,7 @@ use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_process::ptrace::in_tracer_thread;
-use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
 use calltap_selection::{Listed, SiteRequest, Typed};
 use calltap_selection::{ParsedSelection, Profiled, Selection};

@@ -11,7 +11,7 @@ use crate::plan::directory::Directory;
 use calltap_abi::{plan, remote};
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
-use calltap_process::agent::{LIBRARY, Loaded};
+use calltap_process::agent::{LoadedAgent, PRELOADED};
 use calltap_process::frames::Stacks;
 use calltap_process::injection::guards::Guards;
 use calltap_process::injection::inferior::{CALL, Inferior, TRY};
@@ -20,8 +20,8 @@ use calltap_process::injection::linker::first_objects;
 use calltap_process::injection::placed::{Frames, Placement, owner_word};
 use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::ptrace::in_tracer_thread;
-use calltap_process::ptrace::stops::Stops;
-use calltap_process::ptrace::threads::{Held, NotHeld};
+use calltap_process::ptrace::stop_times::Stops;
+use calltap_process::ptrace::threads::{NotHeld, StoppedThread};
 use calltap_process::target::{Symbols, Target, is_libc};
 use calltap_process::{proc, seccomp};
 use nix::errno::Errno;
@@ -61,7 +61,7 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     for tid in proc::threads(target.pid).into_iter().filter(is_looked_at) {
         let start = Instant::now();
         let taken = loop {
-            match Held::take(target.pid, tid) {
+            match StoppedThread::take(target.pid, tid) {
                 Err(NotHeld::Stuck) if start.elapsed() < TRY => continue,
                 taken => break taken,
             }
@@ -159,7 +159,7 @@ fn load_agent(
     directory: &Directory,
     shared: &Shared,
     inferior: &mut Inferior<'_>,
-) -> Result<Held, Error> {
+) -> Result<StoppedThread, Error> {
     let first = first_objects(target.pid, &inferior.regions);
     let libc = Symbols::of(target.pid, &first, is_libc, |name| LIBC.contains(&name));
     let dlopen = libc
@@ -178,7 +178,7 @@ fn load_agent(
 }
 
 /// A hijacked thread, and the result of its work.
-type Hijacked = (Held, Result<(), Error>);
+type Hijacked = (StoppedThread, Result<(), Error>);
 
 /// Loads the agent by the dynamic linker; places it, which takes no lock, if no thread that holds
 /// no lock is found soon.
@@ -226,13 +226,13 @@ fn open(
     shared: &Shared,
     inferior: &mut Inferior<'_>,
     (libc, dlopen): (Option<&Symbols>, u64),
-    mut thread: Held,
+    mut thread: StoppedThread,
 ) -> Result<Hijacked, Error> {
     match owner_word(target, &thread, &mut inferior.text) {
         Ok(word) => shared.control().owner_word.store(word, Release),
         // If the word is in use or the thread library unknown, threads find their states by a
         // thread-local variable.
-        Err(_) => directory.replace_agent(LIBRARY.bytes)?,
+        Err(_) => directory.replace_agent(PRELOADED.bytes)?,
     }
     let address = |name: &str| libc.and_then(|libc| libc.address(name));
     let path = directory.agent();
@@ -263,7 +263,7 @@ fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) ->
 }
 
 /// Stops a thread that holds no lock of the unwinder.
-fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held, Error> {
+fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<StoppedThread, Error> {
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
         let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
@@ -274,7 +274,7 @@ fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held
 
 /// Refuses a thread of a process that was stopped by a signal meanwhile: a call that takes locks
 /// would wait for threads that do not run.
-fn not_in_group_stop(target: &Target, thread: Held) -> Result<Held, Error> {
+fn not_in_group_stop(target: &Target, thread: StoppedThread) -> Result<StoppedThread, Error> {
     if thread.is_in_group_stop() {
         return Err(target.refuse(Reason::StoppedMeanwhile).into());
     }
@@ -286,7 +286,7 @@ fn place_by(
     target: &Target,
     directory: &Directory,
     inferior: &mut Inferior<'_>,
-    thread: &mut Held,
+    thread: &mut StoppedThread,
 ) -> Result<(), Error> {
     // Another thread may map something at the same address in the same moment.
     for _ in 0..PLACINGS {
@@ -300,7 +300,11 @@ fn place_by(
 
 /// Registers the agent's frames with the program's unwinder, if there is one, unless they are
 /// registered: a calltap that placed the agent may have been killed before.
-fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut Held) -> Result<(), Error> {
+fn make_frames_known(
+    target: &Target,
+    inferior: &mut Inferior<'_>,
+    thread: &mut StoppedThread,
+) -> Result<(), Error> {
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let Some((function, arguments)) = inferior.agent.and_then(|agent| frames.registration(&agent)) else {
         return Ok(());
@@ -316,7 +320,7 @@ fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut 
     if frames.are_known(arguments, &mut inferior.text) {
         return Ok(());
     }
-    Err(target.refuse(Reason::UnwinderUnaware).into())
+    Err(target.refuse(Reason::UnwinderIgnoresFrames).into())
 }
 
 /// Places the agent in a program that has only just begun, and has it join the session. Returns the
@@ -326,9 +330,9 @@ pub fn start(
     directory: &Directory,
     shared: &Shared,
     inferior: &mut Inferior<'_>,
-    mut thread: Held,
+    mut thread: StoppedThread,
     owner_word: u64,
-) -> Result<Held, Error> {
+) -> Result<StoppedThread, Error> {
     describe_process(target, shared);
     let done = place_by(target, directory, inferior, &mut thread)
         .and_then(|()| join(target, directory, shared, inferior, &mut thread, Some(owner_word)));
@@ -344,7 +348,7 @@ fn map_agent(
     target: &Target,
     directory: &Directory,
     inferior: &mut Inferior<'_>,
-    thread: &mut Held,
+    thread: &mut StoppedThread,
 ) -> Result<(), Error> {
     let no_room = || target.refuse(Reason::NoRange);
     let placement = Placement::near(target, &inferior.regions).ok_or_else(no_room)?;
@@ -355,7 +359,7 @@ fn map_agent(
     let mapped =
         inferior.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
     inferior.regions = maps::read(target.pid).unwrap_or_default();
-    inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
+    inferior.agent = LoadedAgent::find(&inferior.regions, &mut inferior.text);
     match mapped.map_err(|failed| target.refuse(failed))? as i64 {
         refused @ -4095..=-1 => {
             let errno = Errno::from_raw(-refused as i32);
@@ -371,7 +375,7 @@ fn join(
     directory: &Directory,
     shared: &Shared,
     inferior: &mut Inferior<'_>,
-    thread: &mut Held,
+    thread: &mut StoppedThread,
     known_owner_word: Option<u64>,
 ) -> Result<(), Error> {
     let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
@@ -380,7 +384,7 @@ fn join(
         // The agent's initialiser finds its files through /proc, which a process that has changed
         // its user may not read.
         inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
-        inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
+        inferior.agent = LoadedAgent::find(&inferior.regions, &mut inferior.text);
     }
     if let Some(agent) = inferior.agent {
         if agent.needs_owner_word() {
@@ -399,7 +403,7 @@ fn join(
     // An agent that the dynamic linker loaded has joined by itself.
     if inferior.agent.is_none() {
         inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
-        inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
+        inferior.agent = LoadedAgent::find(&inferior.regions, &mut inferior.text);
     }
     inferior.remote(thread, remote::REGISTER, Path::new("")).map_err(|failed| explained(failed).into())
 }
@@ -415,7 +419,7 @@ fn describe_process(target: &Target, shared: &Shared) {
 }
 
 /// Waits until the kernel has registered the process.
-fn await_registration(target: &Target, shared: &Shared, agent: Option<Loaded>) -> Result<(), Error> {
+fn await_registration(target: &Target, shared: &Shared, agent: Option<LoadedAgent>) -> Result<(), Error> {
     let Some(process) = shared.process(0) else { return Ok(()) };
     let start = Instant::now();
     while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < REGISTRATION {

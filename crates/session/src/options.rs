@@ -6,7 +6,7 @@ use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
 use calltap_collect::kept::keeping::Subtree;
 use calltap_collect::slow::Slow;
-use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_sched::Functions;
 use calltap_selection::ParsedSelection;
 use calltap_sites::Discovery;

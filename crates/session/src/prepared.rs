@@ -22,7 +22,7 @@ use calltap_collect::shm::{self, Shared};
 use calltap_process::injection::preload;
 use calltap_process::launch::{self, Signals};
 use calltap_process::proc;
-use calltap_process::ptrace::threads::Held;
+use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::target::Target;
 use calltap_trace::Session;
 use rustix::process::{Pid, Signal, kill_process};
@@ -135,7 +135,7 @@ struct Running<'a> {
     program: &'a Program,
     session: &'a AttachSession<'a>,
     child: Child,
-    held: Option<Box<Held>>,
+    held: Option<Box<StoppedThread>>,
     has_ended: Arc<AtomicBool>,
     /// Set to release all followed processes.
     let_go: Arc<AtomicBool>,
@@ -192,7 +192,8 @@ impl Running<'_> {
             }
             // The sender is dropped when the functions are enabled, or the program has been killed.
             while let Ok((operation, done)) = beginning.recv() {
-                let remote = |thread: &mut Box<Held>| static_start::remote(child_id, thread, operation);
+                let remote =
+                    |thread: &mut Box<StoppedThread>| static_start::remote(child_id, thread, operation);
                 let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);
@@ -294,7 +295,7 @@ impl Planning<'_, '_> {
 /// Outcome of a start.
 enum Started {
     /// The program runs, or is held.
-    Runs(Child, Option<Box<Held>>),
+    Runs(Child, Option<Box<StoppedThread>>),
     /// The program ended by itself before it could be held.
     Ended(ExitStatus),
 }

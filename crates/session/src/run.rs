@@ -14,7 +14,7 @@ use calltap_collect::governor::Rates;
 use calltap_collect::heartbeat;
 use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
-use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::{launch, proc};
 use rustix::thread::gettid;
 use std::process::ExitStatus;

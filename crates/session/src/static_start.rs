@@ -13,7 +13,7 @@ use calltap_process::go;
 use calltap_process::injection::inferior::Inferior;
 use calltap_process::injection::placed::owner_word_from_call;
 use calltap_process::memory::text::ProcessText;
-use calltap_process::ptrace::threads::{Held, NotHeld};
+use calltap_process::ptrace::threads::{NotHeld, StoppedThread};
 use calltap_process::target::Target;
 use std::path::Path;
 
@@ -31,8 +31,8 @@ pub fn hold(
     directory: &Directory,
     shared: &Shared,
     is_static: bool,
-) -> Result<Held, Error> {
-    let held = Held::child(pid, begin);
+) -> Result<StoppedThread, Error> {
+    let held = StoppedThread::child(pid, begin);
     let target = Target::known(pid)?;
     let mut thread = held.map_err(|why| target.refuse(why))?;
     let mut text = ProcessText::open(pid).map_err(|error| target.refuse(error))?;
@@ -45,7 +45,7 @@ pub fn hold(
     let mut inferior = Inferior::new(&target)?;
     let back = inferior.place.park(&mut text, &mut thread).map_err(|failed| target.refuse(failed))?;
     drop(thread);
-    let mut thread = Held::take(pid, pid).map_err(|why| target.refuse(why))?;
+    let mut thread = StoppedThread::take(pid, pid).map_err(|why| target.refuse(why))?;
     match inferior.place.fetch(&mut thread, back) {
         Ok(true) => load_agent::start(&target, directory, shared, &mut inferior, thread, owner_word),
         Ok(false) => Err(target.refuse(Reason::Busy).into()),
@@ -54,7 +54,7 @@ pub fn hold(
 }
 
 /// Makes the agent of the held program carry out an operation.
-pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> {
+pub fn remote(pid: u32, thread: &mut StoppedThread, operation: u32) -> Result<(), Error> {
     let target = Target::known(pid)?;
     let mut inferior = Inferior::new(&target)?;
     let done = inferior.remote(thread, operation, Path::new(""));
@@ -69,7 +69,11 @@ pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> 
 /// stored it by its next system call; addresses that a dynamic linker has passed before do not
 /// count in a Go program without C. Single steps would be more exact, but would leave a trap behind
 /// if calltap were killed.
-fn await_thread(thread: &mut Held, text: &mut ProcessText, is_static: bool) -> Result<u64, Option<NotHeld>> {
+fn await_thread(
+    thread: &mut StoppedThread,
+    text: &mut ProcessText,
+    is_static: bool,
+) -> Result<u64, Option<NotHeld>> {
     let mut id = None;
     for _ in 0..CALLS {
         thread.run_to_system_call()?;

@@ -1,7 +1,7 @@
 //! Gives calls that are open when calltap detaches their return addresses back.
 
 use super::{WORD, words};
-use crate::agent::Loaded;
+use crate::agent::LoadedAgent;
 use crate::memory::faults::Page;
 use crate::memory::text::ProcessText;
 use crate::proc;
@@ -21,7 +21,12 @@ const PAGES: usize = 64;
 ///
 /// Walks the shadow stack instead of the threads: while a coroutine is suspended, its stack belongs
 /// to no thread.
-pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64, u64)) -> io::Result<usize> {
+pub fn close_calls(
+    text: &mut ProcessText,
+    pid: u32,
+    agent: &LoadedAgent,
+    stubs: (u64, u64),
+) -> io::Result<usize> {
     let pieces = shadow_pieces(text, agent)?;
     let mut pages = Vec::new();
     if pieces.is_empty() {
@@ -102,7 +107,7 @@ impl Kept {
 }
 
 /// Returns the numbers of the granules of shadow stack that the agent has mapped.
-fn shadow_pieces(text: &mut ProcessText, agent: &Loaded) -> io::Result<Vec<u32>> {
+fn shadow_pieces(text: &mut ProcessText, agent: &LoadedAgent) -> io::Result<Vec<u32>> {
     let Some(at) = agent.symbol("calltap_shadows").map(Avma) else { return Ok(Vec::new()) };
     let mut count = [0; 4];
     text.read(at, &mut count).map_err(io::Error::from)?;

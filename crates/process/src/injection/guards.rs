@@ -12,7 +12,7 @@ use crate::injection::linker::{LinkerLocks, first_objects, is_linker};
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
 use crate::proc;
-use crate::ptrace::threads::Held;
+use crate::ptrace::threads::StoppedThread;
 use crate::target::{Symbols, is_libc};
 use crate::unwind::Unwinder;
 use calltap_patch::{Avma, Text};
@@ -234,7 +234,12 @@ impl Guards {
 
     /// Returns the code in which a stopped thread may hold a lock that loading the agent would wait
     /// for.
-    pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<Inside> {
+    pub fn inside(
+        &self,
+        thread: &StoppedThread,
+        text: &mut ProcessText,
+        regions: &[Region],
+    ) -> Option<Inside> {
         if self.locks.are_held(text) {
             return Some(Inside::Linker);
         }
@@ -300,7 +305,7 @@ impl Guards {
 
 /// Whether a stopped thread runs with the control block that glibc has made for it. Functions of
 /// glibc find the owner of a lock there, and the thread's local variables.
-fn has_control_block(pid: u32, thread: &Held, text: &mut ProcessText) -> bool {
+fn has_control_block(pid: u32, thread: &StoppedThread, text: &mut ProcessText) -> bool {
     /// Offsets of a block's own address and of its thread's id.
     const ITSELF: u64 = 0x10;
     const ID: u64 = 0x2d0;

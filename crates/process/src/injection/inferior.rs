@@ -1,7 +1,7 @@
 //! An inferior: a process whose memory calltap reads and writes and whose threads make calls for
 //! it, one at a time.
 
-use crate::agent::Loaded;
+use crate::agent::LoadedAgent;
 use crate::error::Error;
 use crate::frames::Stacks;
 use crate::freezer::is_frozen;
@@ -11,7 +11,7 @@ use crate::injection::linker::is_linker;
 use crate::memory::maps::{self, Mappings, Region};
 use crate::memory::text::{ProcessText, Sync};
 use crate::proc;
-use crate::ptrace::threads::{self, Held, NotHeld};
+use crate::ptrace::threads::{self, NotHeld, StoppedThread};
 use crate::reason::Reason;
 use crate::seccomp;
 use crate::target::{Target, TextSegment};
@@ -42,7 +42,7 @@ pub struct Inferior<'a> {
     /// Place of injected code and strings.
     pub place: Place,
     /// The agent, if it is loaded.
-    pub agent: Option<Loaded>,
+    pub agent: Option<LoadedAgent>,
     /// Whether a thread has not returned from an injected call.
     late: bool,
 }
@@ -65,12 +65,12 @@ impl<'a> Inferior<'a> {
         }
         places.retain(|place| !place.is_used(&mut text));
         let place = places.into_iter().next().ok_or_else(|| target.refuse(Reason::NoPlace))?;
-        let agent = Loaded::find(&regions, &mut text);
+        let agent = LoadedAgent::find(&regions, &mut text);
         Ok(Inferior { target, text, regions, place, agent, late: false })
     }
 
     /// Restores the bytes at the place, unless a late thread still executes them.
-    pub fn put_back(&mut self, thread: &Held) {
+    pub fn put_back(&mut self, thread: &StoppedThread) {
         let late = self.late && !thread.has_ended();
         if !late {
             self.place.restore(&mut self.text);
@@ -78,14 +78,19 @@ impl<'a> Inferior<'a> {
     }
 
     /// Makes a thread call a function. Returns the function's result.
-    pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<u64, Failed> {
+    pub fn call(
+        &mut self,
+        thread: &mut StoppedThread,
+        call: &Call<'_>,
+        limit: Duration,
+    ) -> Result<u64, Failed> {
         let done = self.place.call(&mut self.text, thread, call, limit);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
         done
     }
 
     /// Makes a thread call an operation of the agent.
-    pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
+    pub fn remote(&mut self, thread: &mut StoppedThread, operation: u32, path: &Path) -> Result<(), Failed> {
         let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
         let call = Call {
             function: function.ok_or(Failed::NoAgent)?,
@@ -98,10 +103,10 @@ impl<'a> Inferior<'a> {
     }
 
     /// Stops any thread that has room on its stack and may make the agent's system calls.
-    pub fn any_thread(&mut self) -> Result<Held, Error> {
+    pub fn any_thread(&mut self) -> Result<StoppedThread, Error> {
         let mut last = Reason::from(NotHeld::Gone);
         for tid in threads::list_politely(self.target.pid) {
-            match Held::take(self.target.pid, tid) {
+            match StoppedThread::take(self.target.pid, tid) {
                 Ok(thread) if let Some(why) = unfit(&thread) => last = why,
                 Ok(thread)
                     if go::has_room(&thread, &mut self.text)
@@ -126,8 +131,8 @@ impl<'a> Inferior<'a> {
     pub fn thread_outside<Place: fmt::Display>(
         &mut self,
         patience: Duration,
-        mut inside: impl FnMut(&Held, &mut ProcessText, &[Region]) -> Option<Place>,
-    ) -> Result<Held, Error> {
+        mut inside: impl FnMut(&StoppedThread, &mut ProcessText, &[Region]) -> Option<Place>,
+    ) -> Result<StoppedThread, Error> {
         let start = Instant::now();
         let mut last = Reason::NoThread;
         while start.elapsed() < patience {
@@ -143,7 +148,7 @@ impl<'a> Inferior<'a> {
                     last = Reason::Busy;
                     continue;
                 }
-                match Held::take(pid, tid) {
+                match StoppedThread::take(pid, tid) {
                     Ok(thread) if let Some(why) = unfit(&thread) => {
                         (last, unfit_threads) = (why, unfit_threads + 1)
                     }
@@ -176,7 +181,7 @@ impl<'a> Inferior<'a> {
 
 /// Returns why a thread cannot make the agent's system calls, if a filter or the program itself has
 /// forbidden them since calltap attached: they might kill the program.
-fn unfit(thread: &Held) -> Option<Reason> {
+fn unfit(thread: &StoppedThread) -> Option<Reason> {
     if proc::handles_signal(thread.tid, libc::SIGSYS) && thread.dispatches_system_calls() {
         return Some(Reason::Dispatched);
     }
@@ -255,7 +260,7 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     }
     left.sort_by_key(|place| place.range());
     let ranges: Vec<(u64, u64)> = left.iter().map(|place| place.range()).collect();
-    let Ok(held) = Held::take_all(target.pid) else { return };
+    let Ok(held) = StoppedThread::take_all(target.pid) else { return };
     // The scratch memory of a thread in the call holds the way back, so it is searched as well.
     let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
     let stacks = Stacks::read(&held, text, &Mappings::known(&regions));

@@ -7,7 +7,7 @@
 //! The call does not touch the thread's stack; signals wait.
 //!
 //! While this process lives, the thread does not take the code's own way back: it is
-//! [stopped](Held::come_back) at the last system call before, with all signals blocked, and gets
+//! [stopped](StoppedThread::come_back) at the last system call before, with all signals blocked, and gets
 //! back the registers and the signal mask that it was stopped with. So no signal frame leads into
 //! the code, which can be removed or used for the next call at once. The code's own way back
 //! unblocks signals while it is still executing: after this process was killed, the code stays
@@ -19,7 +19,7 @@
 use super::flags::plain;
 use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::{FAULT_SIGNALS, Held, Interrupted, NotHeld};
+use crate::ptrace::threads::{FAULT_SIGNALS, Interrupted, NotHeld, StoppedThread};
 use crate::reason::Reason;
 use calltap_abi::{PAGE, USER_END};
 use calltap_patch::{Avma, Text};
@@ -377,7 +377,7 @@ impl Place {
     pub fn call(
         &self,
         text: &mut ProcessText,
-        thread: &mut Held,
+        thread: &mut StoppedThread,
         call: &Call<'_>,
         limit: Duration,
     ) -> Result<u64, Failed> {
@@ -421,7 +421,7 @@ impl Place {
     fn follow(
         &self,
         text: &mut ProcessText,
-        thread: &mut Held,
+        thread: &mut StoppedThread,
         until: Instant,
     ) -> Result<Option<u64>, Interrupted> {
         let (start, last) = (self.at, self.at + done());
@@ -456,7 +456,11 @@ impl Place {
 
     /// Sends a thread to wait in the code. It continues by itself if it is not
     /// [fetched](Place::fetch) soon. Returns the registers to fetch it with.
-    pub fn park(&self, text: &mut ProcessText, thread: &mut Held) -> Result<user_regs_struct, Failed> {
+    pub fn park(
+        &self,
+        text: &mut ProcessText,
+        thread: &mut StoppedThread,
+    ) -> Result<user_regs_struct, Failed> {
         let back = thread.resumption();
         let nothing = Call::new(0, [0; 2]);
         let block = Block::new(&nothing, 0, 0, LINGER, [back.rip, back.rax], &back);
@@ -472,7 +476,7 @@ impl Place {
 
     /// Gives a parked thread the registers that it was sent away with. Returns false if it has
     /// continued by itself.
-    pub fn fetch(&self, thread: &mut Held, back: user_regs_struct) -> Result<bool, Failed> {
+    pub fn fetch(&self, thread: &mut StoppedThread, back: user_regs_struct) -> Result<bool, Failed> {
         let waits = lingering().contains(&thread.regs.rip.wrapping_sub(self.at));
         if waits {
             thread.set(back)?;

@@ -4,14 +4,14 @@
 //! The recorder chooses an address, relocates the agent for it into a file, and has a thread map
 //! that file. This takes no lock of the program's.
 
-use crate::agent::{Loaded, PLACED};
+use crate::agent::{LoadedAgent, PLACED};
 use crate::frames::is_unwinder;
 use crate::injection::inferior::program;
 use crate::injection::inject::Mapping;
 use crate::injection::leaks::LeakDetector;
 use crate::memory::maps::{self, Region, gap_near};
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::Held;
+use crate::ptrace::threads::StoppedThread;
 use crate::reason::Reason;
 use crate::target::{Symbols, Target};
 use crate::{go, proc};
@@ -117,7 +117,7 @@ const OWNER_WORDS: [u64; 2] = [0x30, 0x2d0];
 
 /// Returns the offset of the thread's id from the thread pointer. Fails unless the thread library
 /// is known and the stopped thread's control block is as expected.
-pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Result<u64, Reason> {
+pub fn owner_word(target: &Target, thread: &StoppedThread, text: &mut ProcessText) -> Result<u64, Reason> {
     let pointer = thread.regs.fs_base;
     let mut word = [0; 8];
     let known = pointer != 0 && text.read(Avma(pointer.wrapping_add(SYSINFO)), &mut word).is_ok();
@@ -137,7 +137,7 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
 
 /// Returns the offset of the thread's id for a thread that returns from set_tid_address: glibc has
 /// just passed the address of the id, musl another address.
-pub fn owner_word_from_call(thread: &Held, text: &mut ProcessText) -> Option<u64> {
+pub fn owner_word_from_call(thread: &StoppedThread, text: &mut ProcessText) -> Option<u64> {
     let (pointer, named) = (thread.regs.fs_base, thread.regs.rdi);
     let mut own = [0; 8];
     // In both libraries, the block begins with its own address.
@@ -182,7 +182,7 @@ impl Frames {
         if !unwinder.is_empty() {
             let library = Symbols::of(target.pid, regions, is_unwinder, |name| name == REGISTER);
             let register = library.and_then(|library| library.address(REGISTER));
-            let register = register.ok_or(Reason::UnwinderUntold)?;
+            let register = register.ok_or(Reason::UnwinderCannotRegister)?;
             return Ok(Frames { register: Some(register), leaks: None, locking: unwinder });
         }
         let name = program(target, regions).map(Region::name).ok_or(Reason::Unreadable)?;
@@ -191,7 +191,7 @@ impl Frames {
         let symbols = symbols.ok_or(Reason::Unreadable)?;
         let register = symbols.address(REGISTER);
         if register.is_none() && symbols.has_handlers() {
-            return Err(Reason::UnwinderUnknown);
+            return Err(Reason::UnwinderSymbolsMissing);
         }
         unwinder.extend(symbols.ranges());
         Ok(Frames { register, leaks: None, locking: unwinder })
@@ -205,14 +205,14 @@ impl Frames {
 
     /// Returns the call that registers: function, and as arguments the frames and the memory of the
     /// unwinder's object.
-    pub fn registration(&self, agent: &Loaded) -> Option<(u64, [u64; 2])> {
+    pub fn registration(&self, agent: &LoadedAgent) -> Option<(u64, [u64; 2])> {
         let arguments = agent.section(".eh_frame").zip(agent.symbol("calltap_frame_object"))?;
         Some((self.register?, arguments.into()))
     }
 
     /// Returns the call after which LeakSanitizer finds what the unwinder allocates: function, and
     /// as arguments address and length of the unwinder's object.
-    pub fn search(&self, agent: &Loaded) -> Option<(u64, [u64; 2])> {
+    pub fn search(&self, agent: &LoadedAgent) -> Option<(u64, [u64; 2])> {
         let (_, [_, notes]) = self.registration(agent)?;
         Some((self.leaks?, [notes, NOTES as u64]))
     }

@@ -7,7 +7,7 @@
 //! and unmaps nothing from one.
 
 use crate::proc;
-use crate::ptrace::tracee::has_same_memory;
+use crate::ptrace::followed::has_same_memory;
 use std::thread;
 use std::time::{Duration, Instant};
 

@@ -11,31 +11,31 @@
 
 mod all;
 mod faults;
+mod helper_tracer;
 mod not_held;
 mod restartable;
-mod second;
 mod signals;
 mod stop;
 mod trip;
 
 pub use all::{Keep, Stopped, stop_machine};
 pub use faults::FAULT_SIGNALS;
+pub use helper_tracer::aside;
 pub use not_held::NotHeld;
-pub use second::aside;
 pub use trip::{Interrupted, Trip};
 
 use crate::proc;
-use crate::ptrace::traced::{self, Reaper};
+use crate::ptrace::tracees::{self, Reaper};
 use crate::ptrace::urgent::Urgent;
 use crate::ptrace::wait::{self, Report};
 use crate::status::Status;
 use all::{keep, take_back};
+use helper_tracer::{HelperTracer, request};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use restartable::RESTARTABLE;
-use second::{Second, request};
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ const RESTART_SYSCALL: u64 = 219;
 
 /// A stopped thread. Dropping this releases it as if it had never been stopped.
 #[derive(Debug)]
-pub struct Held {
+pub struct StoppedThread {
     /// Thread id.
     pub tid: u32,
     /// Current registers.
@@ -105,7 +105,7 @@ fn seize(tid: u32) -> Result<(), NotHeld> {
 fn seize_with(tid: u32, options: ptrace::Options) -> Result<(), NotHeld> {
     let seized = seize_here(tid, options);
     // This thread's second one may be the tracer already.
-    let by_second = || Second::known()?.ask(move || seize_here(tid, options));
+    let by_second = || HelperTracer::known()?.ask(move || seize_here(tid, options));
     match seized.or_else(|errno| if errno == Errno::EPERM { by_second().unwrap_or(seized) } else { seized }) {
         Err(Errno::ESRCH) => Err(NotHeld::Gone),
         Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
@@ -118,7 +118,7 @@ fn seize_here(tid: u32, options: ptrace::Options) -> Result<(), Errno> {
     match ptrace::seize(pid(tid), options) {
         Err(Errno::EPERM) if is_ours(tid) => Ok(()),
         Ok(()) => {
-            traced::add(tid);
+            tracees::add(tid);
             Ok(())
         }
         refused => refused,
@@ -131,28 +131,28 @@ fn is_ours(tid: u32) -> bool {
     tracer.is_some_and(|tracer| tracer as i32 == nix::unistd::gettid().as_raw())
 }
 
-impl Held {
+impl StoppedThread {
     /// Stops a thread.
-    pub fn take(process: u32, tid: u32) -> Result<Held, NotHeld> {
+    pub fn take(process: u32, tid: u32) -> Result<StoppedThread, NotHeld> {
         if let Some(held) = take_back(process, Some(tid)).pop() {
             return Ok(held);
         }
-        let _reaper = traced::is_any().then(Reaper::start);
+        let _reaper = tracees::is_any().then(Reaper::start);
         seize(tid)?;
         interrupt(tid)?;
-        Held::stop(process, tid, Instant::now(), PATIENCE)
+        StoppedThread::stop(process, tid, Instant::now(), PATIENCE)
     }
 
     /// Waits until a thread that was asked to stop stands still. `since`: when it was asked.
-    fn stop(process: u32, tid: u32, since: Instant, patience: Duration) -> Result<Held, NotHeld> {
+    fn stop(process: u32, tid: u32, since: Instant, patience: Duration) -> Result<StoppedThread, NotHeld> {
         let _urgent = Urgent::now();
         let standing = await_stop(tid, Instant::now(), patience)?;
-        Held::new(process, tid, standing, since)
+        StoppedThread::new(process, tid, standing, since)
     }
 
-    fn new(process: u32, tid: u32, standing: Standing, since: Instant) -> Result<Held, NotHeld> {
+    fn new(process: u32, tid: u32, standing: Standing, since: Instant) -> Result<StoppedThread, NotHeld> {
         let Standing { regs, in_group_stop } = standing;
-        let mut held = Held {
+        let mut held = StoppedThread {
             tid,
             regs,
             system_call: None,
@@ -170,7 +170,7 @@ impl Held {
 
     /// Takes a new child from before its execve to the first instruction of its program. `begin`
     /// lets it go on to the execve.
-    pub fn child(process: u32, begin: &mut dyn FnMut()) -> Result<Held, NotHeld> {
+    pub fn child(process: u32, begin: &mut dyn FnMut()) -> Result<StoppedThread, NotHeld> {
         const EXEC: i32 = libc::PTRACE_EVENT_EXEC;
         let (since, mut pauses, mut is_program) = (Instant::now(), Pauses::default(), false);
         let options = ptrace::Options::PTRACE_O_TRACESYSGOOD;
@@ -193,7 +193,7 @@ impl Held {
         }
         ptrace::setoptions(pid(process), options).map_err(NotHeld::Refused)?;
         let standing = Standing { regs: registers(process)?, in_group_stop: false };
-        Held::new(process, process, standing, since)
+        StoppedThread::new(process, process, standing, since)
     }
 
     /// Lets a child run to the next entry to or exit from a system call, and delivers signals.
@@ -276,7 +276,7 @@ impl Held {
     pub fn run(&mut self) -> Result<(), NotHeld> {
         resume(self.tid, Resume::Freely, 0)?;
         self.running = true;
-        traced::set_asked(self.tid, false);
+        tracees::set_asked(self.tid, false);
         Ok(())
     }
 
@@ -365,7 +365,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for StoppedThread {
     fn drop(&mut self) {
         if !keep(self) {
             self.let_go();
@@ -379,15 +379,15 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
         Errno::ESRCH => NotHeld::Gone,
         errno => NotHeld::Refused(errno),
     })?;
-    traced::set_asked(tid, true);
+    tracees::set_asked(tid, true);
     Ok(())
 }
 
 /// Releases a stopped thread, or reaps it if it has ended meanwhile. A thread that is being killed
-/// can be reaped only later: it stays listed for the next [`traced::release_ended`].
+/// can be reaped only later: it stays listed for the next [`tracees::release_ended`].
 fn detach(tid: u32) {
     if request(tid, |pid| ptrace::detach(pid, None)).is_ok() || wait::release_ended(tid) {
-        traced::remove(tid);
+        tracees::remove(tid);
     }
 }
 

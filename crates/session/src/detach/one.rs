@@ -13,15 +13,15 @@ use calltap_abi::{ProcessEntry, plan, remote, stub};
 use calltap_collect::shm::{self, Shared};
 use calltap_patch::{Avma, Demand, Text};
 use calltap_process::Reason;
-use calltap_process::agent::{self, Loaded};
+use calltap_process::agent::{self, LoadedAgent};
 use calltap_process::frames::{self, Stacks};
 use calltap_process::go;
 use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::pages;
-use calltap_process::ptrace::stops::Stops;
-use calltap_process::ptrace::threads::{Held, NotHeld, aside};
+use calltap_process::ptrace::stop_times::Stops;
+use calltap_process::ptrace::threads::{NotHeld, StoppedThread, aside};
 use calltap_process::target::Target;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -78,7 +78,7 @@ struct Detaching<'a> {
     target: &'a Target,
     process: Option<&'a ProcessEntry>,
     inferior: Inferior<'a>,
-    agent: Loaded,
+    agent: LoadedAgent,
     changes: JournaledChanges,
     /// Whether the sites that need no stop were disabled while the process ran.
     live: bool,
@@ -187,7 +187,7 @@ impl<'a> Detaching<'a> {
         let live = self.live;
         self.inferior.text.look_for_faults();
         let plan = self.changes.prepare(|patched| !live || patched.needs_stop(), &mut self.inferior.text);
-        let mut held = match Held::take_all(self.target.pid) {
+        let mut held = match StoppedThread::take_all(self.target.pid) {
             Ok(held) => held,
             Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => {
                 return Ok(Attempt::Obstacle(Obstacle::NotHeld(why)));
@@ -206,7 +206,11 @@ impl<'a> Detaching<'a> {
     }
 
     /// Restores everything with all threads stopped. Returns the obstacle, if there is one.
-    fn restore_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<Option<Obstacle>, Error> {
+    fn restore_stopped(
+        &mut self,
+        held: &mut [StoppedThread],
+        plan: SwitchOff,
+    ) -> Result<Option<Obstacle>, Error> {
         let live = self.live;
         self.inferior.regions = maps::code_and_files(self.target.pid).unwrap_or_default();
         self.forget_unmapped();
@@ -233,7 +237,7 @@ impl<'a> Detaching<'a> {
     /// there is one.
     fn run_out_of_hooks(
         &mut self,
-        held: &mut [Held],
+        held: &mut [StoppedThread],
         stacks: &mut Stacks,
     ) -> Result<Option<Obstacle>, NotHeld> {
         let mut last = None;
@@ -254,7 +258,7 @@ impl<'a> Detaching<'a> {
                 thread.halt()?;
             }
             // A thread that ran may have started others, which are not stopped.
-            if !Held::are_all(self.target.pid, held) {
+            if !StoppedThread::are_all(self.target.pid, held) {
                 return Ok(Some(Obstacle::OtherThreads));
             }
             let Inferior { text, regions, .. } = &mut self.inferior;
@@ -266,7 +270,7 @@ impl<'a> Detaching<'a> {
 
     /// Removes all references to calltap's code, with all threads stopped outside it. Returns the
     /// obstacle, if there is one.
-    fn close(&mut self, held: &[Held], stacks: &Stacks) -> Option<Obstacle> {
+    fn close(&mut self, held: &[StoppedThread], stacks: &Stacks) -> Option<Obstacle> {
         let text = &mut self.inferior.text;
         // Unmapping needs a thread to hijack.
         if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, text)) {

@@ -2,7 +2,7 @@
 
 use crate::detach::obstacle::Obstacle;
 use calltap_process::proc;
-use calltap_process::ptrace::threads::Held;
+use calltap_process::ptrace::threads::StoppedThread;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl Suspects {
     pub fn unwind<'h>(
         &mut self,
         pid: u32,
-        threads: impl Iterator<Item = &'h Held>,
+        threads: impl Iterator<Item = &'h StoppedThread>,
         since: Duration,
     ) -> Option<Obstacle> {
         let mut unwind = None;

@@ -12,7 +12,7 @@
 //! not handled. calltap checks this before every batch, but the state may change meanwhile.
 //! `docs/explanation/safety.md` describes the remaining risk.
 
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use crate::plan::planner::{PatchMode, Planner};
 use calltap_abi::plan::Phase;
 use calltap_abi::remote;
@@ -23,8 +23,8 @@ use calltap_process::agent;
 use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps;
 use calltap_process::proc;
-use calltap_process::ptrace::stops::Stops;
-use calltap_process::ptrace::tracee::shares_memory;
+use calltap_process::ptrace::followed::shares_memory;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::status::Status;
 use calltap_process::target::Target;
 use calltap_trace::Record;
@@ -141,7 +141,7 @@ impl Planner<'_> {
     /// addresses.
     fn kept_traps(&self, index: u32) -> Vec<(u64, u64)> {
         let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
-        let mut kept: Vec<(u64, u64)> = modules.flat_map(Loaded::traps).collect();
+        let mut kept: Vec<(u64, u64)> = modules.flat_map(ProcessModule::traps).collect();
         kept.sort_unstable();
         kept
     }
@@ -149,7 +149,7 @@ impl Planner<'_> {
     /// Returns the stubs that permanent breakpoints lead to.
     pub(crate) fn trap_stubs(&self) -> HashSet<u32> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.flat_map(Loaded::trap_stubs).collect()
+        modules.flat_map(ProcessModule::trap_stubs).collect()
     }
 
     /// Returns the stubs whose events cost more than others.
@@ -179,7 +179,7 @@ impl Planner<'_> {
         records: &mut Vec<Metadata>,
     ) {
         let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
-        let wanted: usize = modules.map(Loaded::wanted_traps).sum();
+        let wanted: usize = modules.map(ProcessModule::wanted_traps).sum();
         if wanted == 0 {
             return;
         }

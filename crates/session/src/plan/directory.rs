@@ -16,7 +16,7 @@ pub use living::{is_session_file, of_living};
 use crate::error::Error;
 use crate::plan::journal::Journal;
 use calltap_process::Reason;
-use calltap_process::agent::{self, ATTACHED, FOLLOWED, Image};
+use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE, Image};
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use living::{PREFIX, PROCESS, PROGRAM, has_living, prefix_of, remove_stale};
@@ -75,7 +75,7 @@ impl Directory {
             .mode(0o700)
             .create(base.via.join(&name))
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
-        Directory::fill(base, &name, (agent::FILE, &agent::LIBRARY), control_size, code_size)
+        Directory::fill(base, &name, (agent::PRELOADED_FILE, &agent::PRELOADED), control_size, code_size)
     }
 
     /// Creates the directory for a running process, which must have [none](Directory::open_for)
@@ -92,13 +92,14 @@ impl Directory {
             .mode(0o700)
             .create(base.via.join(&name))
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
-        let directory = Directory::fill(base, &name, (ATTACHED, &agent::JOINING), control_size, code_size)?;
+        let directory =
+            Directory::fill(base, &name, (ATTACHED_FILE, &agent::ATTACHED), control_size, code_size)?;
         directory.take_turn(target)?;
         directory.is_for_program_of(target).map_err(|source| directory.place.error(PROGRAM, source))?;
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
             // The directory comes last: from then on its owner can put anything there.
-            for name in [ATTACHED, "control", "code", ""] {
+            for name in [ATTACHED_FILE, "control", "code", ""] {
                 let path = directory.place.via.join(name);
                 let changed = if name.is_empty() {
                     chown(path, Some(uid), Some(gid))
@@ -226,7 +227,11 @@ impl Directory {
     }
 
     fn open_at(target: &Target, place: Place) -> Result<Option<Directory>, Error> {
-        let agent = if place.via.join(agent::FILE).exists() { agent::FILE } else { ATTACHED };
+        let agent = if place.via.join(agent::PRELOADED_FILE).exists() {
+            agent::PRELOADED_FILE
+        } else {
+            ATTACHED_FILE
+        };
         // Files are missing if a controller was killed before it did anything, or after it had
         // undone everything.
         let incomplete = || FILES.iter().chain([&agent]).any(|name| !place.via.join(name).exists());
@@ -320,21 +325,21 @@ impl Directory {
 
     /// Writes the agent that followed programs load.
     pub fn prepare_to_follow(&self) -> Result<(), Error> {
-        let bytes = agent::LIBRARY.bytes;
-        self.place.write(FOLLOWED, bytes).map_err(|source| self.place.error(FOLLOWED, source))
+        let bytes = agent::PRELOADED.bytes;
+        self.place.write(FOLLOWED_FILE, bytes).map_err(|source| self.place.error(FOLLOWED_FILE, source))
     }
 
     /// Returns the path of the agent that followed programs load, in the view of the traced
     /// processes.
     pub fn agent_to_preload(&self) -> PathBuf {
-        self.place.inside.join(FOLLOWED)
+        self.place.inside.join(FOLLOWED_FILE)
     }
 
     /// Checks that a process can open the files. The error is a sentence for the user.
     pub fn is_seen_by(&self, target: &Target) -> Result<(), String> {
         let place = |error: io::Error| format!("its session directory: {error}");
         let file = |path: PathBuf| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-        if file(target.path(&self.agent_to_preload())) != file(self.place.via.join(FOLLOWED)) {
+        if file(target.path(&self.agent_to_preload())) != file(self.place.via.join(FOLLOWED_FILE)) {
             let directory = self.place.inside.display();
             return Err(format!("in its root directory or mount namespace there is no {directory}"));
         }
@@ -462,7 +467,7 @@ mod tests {
     #[test]
     fn files_of_sessions_that_are_over_are_known() {
         for directory in ["/dev/shm/calltap.7.9.4026531836.00ff", "/tmp/calltap-7-00ff"] {
-            for file in [agent::FILE, ATTACHED, FOLLOWED, "control", "code"] {
+            for file in [agent::PRELOADED_FILE, ATTACHED_FILE, FOLLOWED_FILE, "control", "code"] {
                 for deleted in ["", " (deleted)"] {
                     let path = format!("{directory}/{file}{deleted}");
                     assert!(is_session_file(Path::new(&path)), "{path}");
@@ -482,7 +487,7 @@ mod tests {
             let maker = || {
                 for _ in 0..300 {
                     let made = again(|| Directory::create_in(base(), 4096, 4096)).unwrap();
-                    let all = ["lock", agent::FILE, "control", "code", "journal"];
+                    let all = ["lock", agent::PRELOADED_FILE, "control", "code", "journal"];
                     assert!(all.iter().all(|name| made.place.via.join(name).exists()));
                 }
             };

@@ -24,7 +24,7 @@ pub use found::Call;
 
 /// A module of a process.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct ProcessModule {
     /// Its mappings.
     pub mapped: Mapped,
     /// Its record for the trace, which has an id once a function of the module was selected.
@@ -52,17 +52,23 @@ pub struct Loaded {
     watched: Option<Avma>,
 }
 
-impl Loaded {
+impl ProcessModule {
     /// Returns advice for the user if most of its functions have no names.
     pub fn hint(&self) -> Option<String> {
         calltap_selection::debug_files::hint(&self.binary, &self.mapped.path)
     }
 
     /// Creates a module without sites.
-    pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
+    pub fn new(
+        mapped: Mapped,
+        record: Module,
+        binary: Arc<Binary>,
+        bias: Bias,
+        fresh: bool,
+    ) -> ProcessModule {
         let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
         let (recorded, found, led, made, watched) = (false, HashMap::new(), false, None, None);
-        Loaded {
+        ProcessModule {
             mapped,
             record,
             recorded,
@@ -80,14 +86,14 @@ impl Loaded {
     }
 
     /// Creates a module for code that is in no file. Its functions become known one by one.
-    pub fn made(mapped: Mapped, record: Module) -> Loaded {
+    pub fn made(mapped: Mapped, record: Module) -> ProcessModule {
         let made = Some(HashMap::new());
-        Loaded { made, ..Loaded::new(mapped, record, Arc::default(), Bias(0), false) }
+        ProcessModule { made, ..ProcessModule::new(mapped, record, Arc::default(), Bias(0), false) }
     }
 
     /// Copies the module for a forked child. Free space in its veneers stays the parent's.
-    pub fn inherited(&self) -> Loaded {
-        Loaded { veneers: Vec::new(), ..self.clone() }
+    pub fn inherited(&self) -> ProcessModule {
+        ProcessModule { veneers: Vec::new(), ..self.clone() }
     }
 
     /// Replaces the list of functions by one in which more can be traced.
@@ -345,7 +351,7 @@ impl Loaded {
         }
     }
 
-    /// Records the results of these [`changes`](Loaded::changes): `failure` returns, for each in
+    /// Records the results of these [`changes`](ProcessModule::changes): `failure` returns, for each in
     /// turn, why it was not made, or None. Each is reported with its function's name.
     pub fn settle(
         &mut self,

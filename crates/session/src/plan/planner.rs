@@ -22,7 +22,7 @@ pub use switch::{PreparedSwitch, Tally, settle, switch};
 
 use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::{Identity, Mapped};
 use crate::plan::stubs::Stubs;
 use crate::python;
@@ -84,7 +84,7 @@ pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
 /// A traced process.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
-    pub(crate) modules: Vec<Loaded>,
+    pub(crate) modules: Vec<ProcessModule>,
     /// Inode of its program, and the symbolic link through which that was started.
     link: Option<(u64, String)>,
     /// Whether the dynamic linker reports changes of its list of objects.
@@ -226,7 +226,8 @@ impl<'a> Planner<'a> {
         let met = self.processes.remove(&(UNLISTED | self.pid_of(child)));
         let inherited = || {
             let Some(parent) = self.processes.get(&parent) else { return Process::default() };
-            let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
+            let (modules, watched) =
+                (parent.modules.iter().map(ProcessModule::inherited).collect(), parent.watched);
             Process {
                 modules,
                 link: parent.link.clone(),
@@ -401,8 +402,9 @@ impl<'a> Planner<'a> {
         // The path of a deleted program still identifies the program.
         let plain = |path: &Path| proc::without_deleted(path).to_owned();
         let program = plain(&program);
-        let is_library = |module: &Loaded| plain(&module.mapped.path) != program;
-        let mut modules: Vec<&Loaded> = self.processes.get(&0).into_iter().flat_map(|p| &p.modules).collect();
+        let is_library = |module: &ProcessModule| plain(&module.mapped.path) != program;
+        let mut modules: Vec<&ProcessModule> =
+            self.processes.get(&0).into_iter().flat_map(|p| &p.modules).collect();
         modules.sort_by_key(|module| (is_library(module), module.mapped.range));
         let mut listed = Vec::new();
         modules.into_iter().for_each(|module| module.list(is_library(module), &mut listed));
@@ -413,7 +415,9 @@ impl<'a> Planner<'a> {
     pub fn count(&self) -> (usize, usize) {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
-        modules.map(Loaded::count).fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
+        modules
+            .map(ProcessModule::count)
+            .fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
     }
 
     /// Updates the modules of a process, and gives selected functions stubs. New modules are

@@ -1,11 +1,11 @@
 //! Stops all threads of a process, and keeps some of them stopped between two stops.
 
-use super::second::{MANY, Second};
+use super::helper_tracer::{HelperTracer, MANY};
 use super::stop::LONG_PATIENCE;
-use super::{Held, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
+use super::{NotHeld, SHORT_PATIENCE, StoppedThread, has_children, has_ended, interrupt, seize};
 use crate::proc;
 use crate::ptrace::sharing;
-use crate::ptrace::traced::{self, Reaper};
+use crate::ptrace::tracees::{self, Reaper};
 use crate::ptrace::urgent::Urgent;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 /// stopped.
 #[derive(Debug)]
 pub struct Stopped {
-    held: Vec<Held>,
+    held: Vec<StoppedThread>,
     /// Threads that had [children](has_children) before they were stopped.
     parents: HashSet<u32>,
 }
 
 impl Deref for Stopped {
-    type Target = [Held];
+    type Target = [StoppedThread];
 
-    fn deref(&self) -> &[Held] {
+    fn deref(&self) -> &[StoppedThread] {
         &self.held
     }
 }
 
 impl DerefMut for Stopped {
-    fn deref_mut(&mut self) -> &mut [Held] {
+    fn deref_mut(&mut self) -> &mut [StoppedThread] {
         &mut self.held
     }
 }
@@ -39,7 +39,7 @@ impl DerefMut for Stopped {
 impl Stopped {
     /// Returns how long the thread that was stopped first has stood still or worked for calltap.
     pub fn longest(&self) -> Duration {
-        self.iter().map(Held::stopped_for).max().unwrap_or_default()
+        self.iter().map(StoppedThread::stopped_for).max().unwrap_or_default()
     }
 }
 
@@ -49,19 +49,19 @@ impl Drop for Stopped {
         // The end of a child would interrupt waits of running threads while the thread that started
         // it stands still. With many threads, another look at each would take long.
         let are_few = own.len() < MANY;
-        let has_begun = |held: &Held| are_few && has_children(held.process, held.tid);
+        let has_begun = |held: &StoppedThread| are_few && has_children(held.process, held.tid);
         own.extract_if(.., |held| self.parents.contains(&held.tid) || has_begun(held)).for_each(drop);
-        let Some(second) = Second::known().filter(|_| own.len() >= MANY) else { return };
+        let Some(second) = HelperTracer::known().filter(|_| own.len() >= MANY) else { return };
         // A thread that this one keeps cannot be released by the second one.
-        let is_others = |held: &Held| held.is_seconds && !traced::stays(held.tid);
-        let others: Vec<Held> = own.extract_if(.., |held| is_others(held)).collect();
+        let is_others = |held: &StoppedThread| held.is_seconds && !tracees::stays(held.tid);
+        let others: Vec<StoppedThread> = own.extract_if(.., |held| is_others(held)).collect();
         let done = second.begin(move || drop(others));
         drop(own);
         let _ = done.recv();
     }
 }
 
-impl Held {
+impl StoppedThread {
     /// Stops all threads of a process.
     pub fn take_all(process: u32) -> Result<Stopped, NotHeld> {
         if let Some(other) = sharing::lasting(process, SHORT_PATIENCE) {
@@ -94,7 +94,7 @@ impl Held {
     pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Stopped, NotHeld> {
         let start = Instant::now();
         loop {
-            match Held::take_all(process) {
+            match StoppedThread::take_all(process) {
                 Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -104,7 +104,7 @@ impl Held {
     }
 
     /// Whether these are all threads of a process.
-    pub fn are_all(process: u32, held: &[Held]) -> bool {
+    pub fn are_all(process: u32, held: &[StoppedThread]) -> bool {
         let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
         proc::threads(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
     }
@@ -113,14 +113,14 @@ impl Held {
 /// Stops threads of a process, many of them with a second thread. Ended threads are left out. After
 /// a failure, the result still holds the threads that were stopped.
 fn stop_threads(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
-    let second = if tids.len() >= MANY { Second::get() } else { None };
+    let second = if tids.len() >= MANY { HelperTracer::get() } else { None };
     let Some(second) = second else { return Ok(Part::stop(process, seize_part(tids)?)) };
     let mut turn = false;
     let mut is_others = |tid: u32| {
         turn = !turn;
         // The first thread's id may pass to another thread by execve, which only this thread
         // handles.
-        turn && tid != process && !traced::is_traced(tid)
+        turn && tid != process && !tracees::is_traced(tid)
     };
     let (others, own): (Vec<u32>, Vec<u32>) = tids.into_iter().partition(|tid| is_others(*tid));
     // All are seized before any is asked to stop, and all are asked before any is waited for.
@@ -152,7 +152,7 @@ fn seize_part(mut tids: Vec<u32>) -> Result<Vec<u32>, NotHeld> {
 
 /// Threads that were stopped together.
 struct Part {
-    held: Vec<Held>,
+    held: Vec<StoppedThread>,
     /// Why another thread could not be stopped.
     failed: Option<NotHeld>,
 }
@@ -169,7 +169,7 @@ impl Part {
         for tid in tids {
             // After a failure the other threads are waited for all the same: they were asked to
             // stop, and must be released as if they had not been.
-            match Held::stop(process, tid, since, SHORT_PATIENCE) {
+            match StoppedThread::stop(process, tid, since, SHORT_PATIENCE) {
                 Ok(thread) => part.held.push(thread),
                 Err(NotHeld::Gone) => {}
                 Err(other) => part.failed = Some(other),
@@ -181,7 +181,7 @@ impl Part {
 
 thread_local! {
     /// Threads that stay stopped after this thread's stops. None if it keeps none.
-    static KEPT: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
+    static KEPT: RefCell<Option<Vec<StoppedThread>>> = const { RefCell::new(None) };
 }
 
 /// A guard: while it exists, threads that requested a change stay stopped between the stops that
@@ -208,24 +208,24 @@ impl Drop for Keep {
 }
 
 /// Keeps a thread that is about to be released, if it has to stay. Returns whether it does.
-pub(super) fn keep(held: &Held) -> bool {
+pub(super) fn keep(held: &StoppedThread) -> bool {
     KEPT.with_borrow_mut(|kept| {
-        let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
+        let Some(kept) = kept.as_mut().filter(|_| tracees::stays(held.tid) && held.stands()) else {
             return false;
         };
-        kept.push(Held { _urgent: Arc::clone(&held._urgent), ..*held });
+        kept.push(StoppedThread { _urgent: Arc::clone(&held._urgent), ..*held });
         true
     })
 }
 
 /// Returns the kept threads of a process, all or only `tid`, with their stop times set to now.
-pub(super) fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
-    let is_wanted = |held: &Held| held.process == process && tid.is_none_or(|tid| held.tid == tid);
-    let mut back: Vec<Held> = KEPT.with_borrow_mut(|kept| {
+pub(super) fn take_back(process: u32, tid: Option<u32>) -> Vec<StoppedThread> {
+    let is_wanted = |held: &StoppedThread| held.process == process && tid.is_none_or(|tid| held.tid == tid);
+    let mut back: Vec<StoppedThread> = KEPT.with_borrow_mut(|kept| {
         kept.as_mut().map_or(Vec::new(), |kept| kept.extract_if(.., |held| is_wanted(held)).collect())
     });
     // Some may have been killed meanwhile.
-    back.retain(Held::stands);
+    back.retain(StoppedThread::stands);
     back.iter_mut().for_each(|held| held.since = Instant::now());
     back
 }
@@ -241,7 +241,7 @@ pub fn stop_machine<T: Send>(
     work: impl FnOnce() -> T + Send,
 ) -> Result<(T, Duration), NotHeld> {
     let work = || {
-        let held = Held::take_all_patiently(process, LONG_PATIENCE)?;
+        let held = StoppedThread::take_all_patiently(process, LONG_PATIENCE)?;
         let (began, since) = (held.longest(), Instant::now());
         let done = work();
         drop(held);

@@ -3,7 +3,7 @@
 //! Unsafe because a ptrace request has no safe wrapper.
 #![allow(unsafe_code)]
 
-use super::second::request;
+use super::helper_tracer::request;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 

@@ -1,15 +1,15 @@
 //! Signals that a stopped thread has blocked, handled or pending, and the seccomp filters of its
 //! system calls.
 
-use super::second::request;
+use super::helper_tracer::request;
 use super::stop::lost;
-use super::{Held, NotHeld};
+use super::{NotHeld, StoppedThread};
 use crate::seccomp::Instruction;
 use crate::status::Status;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
-impl Held {
+impl StoppedThread {
     /// Blocks all signals of the thread, until it changes its mask itself.
     pub fn block_signals(&self) -> Result<(), NotHeld> {
         self.set_blocked_signals(u64::MAX)
@@ -81,7 +81,7 @@ impl Held {
 
     /// Returns the seccomp filters of the thread.
     pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
-        Held::filters_of(self.tid)
+        StoppedThread::filters_of(self.tid)
     }
 
     /// Returns the seccomp filters of a thread that is stopped for this one in another way.

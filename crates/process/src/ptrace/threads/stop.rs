@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::faults::has_faulted;
-use super::second::request;
+use super::helper_tracer::request;
 use super::{NotHeld, has_ended, interrupt};
 use crate::proc;
 use crate::ptrace::wait::{self, Report};

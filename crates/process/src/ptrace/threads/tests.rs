@@ -71,7 +71,7 @@ fn check(work: impl FnOnce(u32) -> Result<(), NotHeld> + Send + 'static) {
     let (process, mut input) = (child.id(), child.stdin.take().expect("its input"));
     let other = proc::threads(process).into_iter().find(|tid| *tid != process).expect("two threads");
     let done = trace(move || {
-        let held = Held::take(process, other).expect("it waits");
+        let held = StoppedThread::take(process, other).expect("it waits");
         input.write_all(b"x").expect("the program reads");
         wait_until(|| proc::state(other).is_none_or(proc::is_end));
         let done = work(process);
@@ -92,7 +92,7 @@ fn all_threads_of_a_process_in_the_middle_of_execve_can_be_stopped() {
     check(|process| {
         let start = Instant::now();
         loop {
-            match Held::take_all(process) {
+            match StoppedThread::take_all(process) {
                 Err(NotHeld::Stuck) if start.elapsed() < LIMIT => {}
                 held => return held.map(drop),
             }
@@ -102,12 +102,12 @@ fn all_threads_of_a_process_in_the_middle_of_execve_can_be_stopped() {
 
 #[test]
 fn a_thread_in_the_middle_of_execve_can_be_stopped() {
-    check(|process| Held::take(process, process).map(drop));
+    check(|process| StoppedThread::take(process, process).map(drop));
 }
 
 /// Stops many threads again and again with two tracing threads. The first thread of the program, or
 /// another one, meanwhile obeys `byte`.
-fn check_many(first: bool, byte: u8, work: impl Fn(&mut [Held]) + Send + 'static) {
+fn check_many(first: bool, byte: u8, work: impl Fn(&mut [StoppedThread]) + Send + 'static) {
     const THREADS: usize = 200;
     let directory = tempfile::tempdir().expect("a directory");
     let mut child = start(directory.path(), THREADS, first);
@@ -117,7 +117,7 @@ fn check_many(first: bool, byte: u8, work: impl Fn(&mut [Held]) + Send + 'static
             if round == 10 {
                 input.write_all(&[byte]).expect("the program reads");
             }
-            match Held::take_all_patiently(process, LIMIT) {
+            match StoppedThread::take_all_patiently(process, LIMIT) {
                 Ok(mut held) if round < 10 => {
                     assert_eq!(held.len(), THREADS);
                     work(&mut held);

@@ -1,9 +1,9 @@
 //! Sends a stopped thread to other code and brings it back.
 
 use super::faults::{FAULT_SIGNALS, FAULTS};
-use super::second::request;
+use super::helper_tracer::request;
 use super::stop::{LONG_PATIENCE, Pauses, Resume, lost, registers, resume};
-use super::{Held, NotHeld, interrupt};
+use super::{NotHeld, StoppedThread, interrupt};
 use crate::ptrace::wait::{self, Report};
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
@@ -34,9 +34,9 @@ impl From<NotHeld> for Interrupted {
     }
 }
 
-impl Held {
+impl StoppedThread {
     /// Sends the thread to other code, with all signals blocked. The caller must bring it
-    /// [back](Held::come_back). The code must find its way back by itself, in case this process is
+    /// [back](StoppedThread::come_back). The code must find its way back by itself, in case this process is
     /// killed meanwhile.
     pub fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
         let trip = Trip { own: self.regs, mask: self.blocked_signals()? };
@@ -140,7 +140,7 @@ impl Held {
     }
 }
 
-impl Held {
+impl StoppedThread {
     /// Returns the signal with which a thread that was sent away goes on. A signal that an
     /// instruction has raised is a fault of the code that the thread was sent to. The same signal
     /// from elsewhere is queued again by the kernel, as it is blocked when the thread goes on with

@@ -3,7 +3,7 @@
 
 use super::place::{open_file, read_small};
 use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
-use calltap_process::agent::{self, ATTACHED, FOLLOWED};
+use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE};
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use rustix::fs::{FlockOperation, flock};
@@ -62,7 +62,7 @@ pub fn is_session_file(path: &Path) -> bool {
     let name = |path: Option<&Path>| Some(path?.file_name()?.to_string_lossy().into_owned());
     let directory = name(path.parent()).unwrap_or_default();
     let file = name(Some(path)).unwrap_or_default();
-    let files = [agent::FILE, ATTACHED, FOLLOWED, "control", "code"];
+    let files = [agent::PRELOADED_FILE, ATTACHED_FILE, FOLLOWED_FILE, "control", "code"];
     (directory.starts_with(OF) || directory.starts_with(PREFIX))
         && files.contains(&file.trim_end_matches(" (deleted)"))
 }

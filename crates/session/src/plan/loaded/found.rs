@@ -1,6 +1,6 @@
 //! Calls of the profiling function that are found at their first execution and then redirected.
 
-use super::Loaded;
+use super::ProcessModule;
 use super::process_site::ProcessSite;
 use crate::plan::stubs::Stubs;
 use calltap_collect::metadata::Metadata;
@@ -27,7 +27,7 @@ pub struct Call {
 /// Number of a call after a prologue in the [parts](Site::parts) of a site.
 const CALL: u8 = 1;
 
-impl Loaded {
+impl ProcessModule {
     /// Returns the profiling functions that it defines, each with all addresses that a call may
     /// name.
     pub fn profilers(&self) -> impl Iterator<Item = (u64, Hook)> {

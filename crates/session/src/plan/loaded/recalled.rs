@@ -1,6 +1,6 @@
 //! State of a module that earlier controllers have changed, from the journal and its text.
 
-use super::Loaded;
+use super::ProcessModule;
 use super::process_site::{ProcessSite, Stub};
 use crate::plan::journal::Entry;
 use crate::plan::read_ahead::ReadAhead;
@@ -12,7 +12,7 @@ use calltap_sites::Function;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-impl Loaded {
+impl ProcessModule {
     /// Restores sites and stubs from the entries that [apply](crate::plan::journal::standing), and
     /// reads their states from the text.
     pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {

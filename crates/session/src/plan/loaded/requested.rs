@@ -1,6 +1,6 @@
 //! Requests of the tracers for a module's functions: creates the sites and stubs.
 
-use super::Loaded;
+use super::ProcessModule;
 use super::process_site::{ProcessSite, Stub};
 use crate::plan::journal::Entry;
 use crate::plan::stubs::{Added, Batch, BatchRoom, Displaced, Stubs};
@@ -31,7 +31,7 @@ struct StubResults {
     unreached: usize,
 }
 
-impl Loaded {
+impl ProcessModule {
     /// Evaluates the requests for functions of this name.
     pub fn ask_about(&self, name: &str, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
         let named = self.traceable().filter(|(_, function)| function.name == name);

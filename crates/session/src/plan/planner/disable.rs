@@ -2,11 +2,11 @@
 
 use super::Planner;
 use super::unarmed;
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use calltap_abi::Clock;
 use calltap_collect::metadata::{Metadata, SwitchedOff};
 use calltap_process::agent;
-use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
 use calltap_process::{clock, proc};
 use calltap_trace::{Record, SiteId};
@@ -104,14 +104,15 @@ impl Planner<'_> {
     /// Returns the sites that record calls now.
     pub fn sites_on(&self) -> HashSet<SiteId> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.flat_map(Loaded::stubs_on).chain(self.shared.python_sites_on()).map(SiteId).collect()
+        modules.flat_map(ProcessModule::stubs_on).chain(self.shared.python_sites_on()).map(SiteId).collect()
     }
 
     /// Returns the sites whose functions have rewritten exits: no stub replaces their return
     /// address.
     fn without_stub(&self, sites: &HashSet<SiteId>) -> HashSet<SiteId> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        let rewritten: HashSet<SiteId> = modules.flat_map(Loaded::stubs_at_exits).map(SiteId).collect();
+        let rewritten: HashSet<SiteId> =
+            modules.flat_map(ProcessModule::stubs_at_exits).map(SiteId).collect();
         sites.intersection(&rewritten).copied().collect()
     }
 

@@ -8,13 +8,13 @@
 use super::Planner;
 use crate::error::Error;
 use crate::plan::journal::{Entries, Entry};
-use crate::plan::loaded::{Call, Loaded};
+use crate::plan::loaded::{Call, ProcessModule};
 use crate::plan::modules::Mapped;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Site, Text};
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
-use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
 use calltap_selection::Ftraced;
 use calltap_sites::{Hook, SiteKind, Svma};
@@ -98,7 +98,7 @@ impl Planner<'_> {
     /// Whether a found call of a process could not be converted yet.
     fn has_pending(&self, index: u32) -> bool {
         let process = self.processes.get(&index);
-        process.is_some_and(|process| process.modules.iter().any(Loaded::demands_stop))
+        process.is_some_and(|process| process.modules.iter().any(ProcessModule::demands_stop))
     }
 
     /// Resumes the recording of first calls.
@@ -107,7 +107,7 @@ impl Planner<'_> {
     }
 
     fn converted(&self) -> usize {
-        self.processes.values().flat_map(|process| &process.modules).map(Loaded::converted).sum()
+        self.processes.values().flat_map(|process| &process.modules).map(ProcessModule::converted).sum()
     }
 
     /// Removes the records of code that is gone: new code at the address is recorded again.
@@ -150,7 +150,7 @@ impl Planner<'_> {
         records.into_iter().for_each(emit);
         let Some(mut process) = self.processes.remove(&index) else { return };
         if let Some(text) = &mut process.text {
-            let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
+            let profilers = process.modules.iter().flat_map(ProcessModule::profilers).collect();
             let mut reader = CodeReader { regions: &regions, profilers, text, converted: None };
             let mut found = Found::new();
             for (record, ip) in calls {
@@ -186,7 +186,7 @@ impl Planner<'_> {
         text: &mut ProcessText,
     ) {
         let Some(mut process) = self.processes.remove(&index) else { return };
-        let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
+        let profilers = process.modules.iter().flat_map(ProcessModule::profilers).collect();
         let mut reader = CodeReader { regions, profilers, text, converted: None };
         let seen = entries.iter().filter_map(|entry| match entry {
             Entry::Site { site, target: Avma(0), stub: None, .. } => Some((site.address(), *site)),
@@ -226,7 +226,7 @@ type Found = BTreeMap<usize, Vec<Call>>;
 /// already. The error is the reason why there is no call of the profiling function.
 fn find_call(
     index: u32,
-    modules: &mut Vec<Loaded>,
+    modules: &mut Vec<ProcessModule>,
     reader: &mut CodeReader<'_>,
     ip: u64,
 ) -> Result<Option<(usize, Call)>, String> {
@@ -241,7 +241,7 @@ fn find_call(
         Hook::Fentry => SiteKind::Fentry,
         Hook::Mcount => SiteKind::Mcount,
     };
-    let inside = |module: &Loaded| (module.mapped.range.0..module.mapped.range.1).contains(&at);
+    let inside = |module: &ProcessModule| (module.mapped.range.0..module.mapped.range.1).contains(&at);
     let in_file = modules.iter().position(|module| !module.is_made() && inside(module));
     if let Some(number) = in_file {
         let found = modules[number].function_at(at);
@@ -266,7 +266,7 @@ fn find_call(
             range: mapped.range,
             unloaded_ticks: None,
         };
-        modules.push(Loaded::made(mapped, record));
+        modules.push(ProcessModule::made(mapped, record));
         modules.len() - 1
     });
     let before = reader.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();

@@ -4,7 +4,7 @@ use super::started::link_to_program;
 use super::{Planner, Reach};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::{Identity, Mapped, mapped};
 use crate::plan::nonlocal::nonlocal_exits;
 use crate::plan::program::Program;
@@ -212,7 +212,7 @@ impl<'a> Planner<'a> {
         self.binaries.clear();
         self.candidates = Candidates::default();
         // The order of a file's functions stays the same.
-        let mut modules: Vec<(u32, Vec<Loaded>)> = self
+        let mut modules: Vec<(u32, Vec<ProcessModule>)> = self
             .processes
             .iter_mut()
             .map(|(index, process)| (*index, std::mem::take(&mut process.modules)))
@@ -291,7 +291,7 @@ impl<'a> Planner<'a> {
             without_stub = without_stub.or_else(|| calls_without_stub(&binary.called_without_stub));
             own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
             let record = described(index, &new, &binary, bias);
-            process.modules.push(Loaded::new(new, record, binary, bias, fresh));
+            process.modules.push(ProcessModule::new(new, record, binary, bias, fresh));
         }
         self.processes.insert(index, process);
         if is_less {

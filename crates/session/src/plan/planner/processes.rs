@@ -8,7 +8,7 @@ use calltap_process::agent;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
-use calltap_process::ptrace::tracee::shares_memory;
+use calltap_process::ptrace::followed::shares_memory;
 use calltap_process::target::Target;
 use calltap_sites::Discovery;
 use std::collections::HashMap;

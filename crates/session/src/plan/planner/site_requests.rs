@@ -2,7 +2,7 @@
 //! and stubs.
 
 use super::{Planner, Refusal};
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use crate::plan::stubs::Stubs;
 use crate::python;
 use calltap_abi::Clock;
@@ -152,7 +152,7 @@ impl<'a> Planner<'a> {
     pub(super) fn for_each_module(
         &mut self,
         index: u32,
-        mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
+        mut act: impl FnMut(&mut ProcessModule, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
     ) {
         let (pid, orders_threads) = (self.pid_of(index), self.orders_threads());
         let Some(process) = self.processes.get_mut(&index) else { return };

@@ -2,7 +2,7 @@
 //! user's words would match.
 
 use super::Planner;
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::Mapped;
 use calltap_names::{FunctionNames, Word, in_message, printable};
 use calltap_process::proc;
@@ -100,7 +100,8 @@ impl Planner<'_> {
         elsewhere.sort_by_key(|found| std::cmp::Reverse(found.count));
         let first = modules.first().map(|(module, _)| module);
         let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
-        let nameless = loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(Loaded::hint);
+        let nameless =
+            loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(ProcessModule::hint);
         let untraceable = self.untraceable(names, &modules);
         let pid = self.pid_of(0);
         let all_excluded = false;

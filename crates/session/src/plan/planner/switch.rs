@@ -3,7 +3,7 @@
 
 use super::Planner;
 use crate::plan::journal::{Entry, Journal};
-use crate::plan::loaded::Loaded;
+use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::mapped;
 use calltap_abi::plan::{self, Phase};
 use calltap_collect::metadata::Metadata;
@@ -131,13 +131,13 @@ enum Method {
 /// Switches the sites of all modules: first those that no thread can be running yet, then the
 /// others.
 fn switch_all(
-    modules: &mut [Loaded],
+    modules: &mut [ProcessModule],
     text: &mut ProcessText,
     pid: u32,
     how: &Method,
 ) -> (Tally, Vec<String>) {
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
-    let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
+    let (fresh, mut running): (Vec<&mut ProcessModule>, Vec<&mut ProcessModule>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
     notes.extend(switch(fresh, text, Demand::Stopped, &mut tally));
     // A site that is normalized while it runs is enabled only once no thread is inside.
@@ -192,7 +192,7 @@ pub struct PreparedSwitch(Prepared<Errno>);
 
 impl PreparedSwitch {
     /// Prepares the batch. None if code of the modules cannot be read.
-    pub fn new(modules: &[Loaded], text: &mut ProcessText) -> Option<PreparedSwitch> {
+    pub fn new(modules: &[ProcessModule], text: &mut ProcessText) -> Option<PreparedSwitch> {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let prepared = Prepared::new(text, changes(&in_order(modules)), Demand::Stopped);
         text.sync = before;
@@ -201,26 +201,26 @@ impl PreparedSwitch {
 
     /// Writes the batch, with all threads stopped and the modules unchanged. The failures are for
     /// [`settle`].
-    pub fn write(self, modules: &[Loaded], text: &mut ProcessText) -> Failed<Errno> {
+    pub fn write(self, modules: &[ProcessModule], text: &mut ProcessText) -> Failed<Errno> {
         self.0.carry_out(text, changes(&in_order(modules)))
     }
 }
 
 /// Returns the modules by address, the order in which a batch is fastest.
-fn in_order(modules: &[Loaded]) -> Vec<&Loaded> {
-    let mut modules: Vec<&Loaded> = modules.iter().collect();
+fn in_order(modules: &[ProcessModule]) -> Vec<&ProcessModule> {
+    let mut modules: Vec<&ProcessModule> = modules.iter().collect();
     modules.sort_by_key(|module| module.mapped.range);
     modules
 }
 
-fn changes<'a>(modules: &'a [&'a Loaded]) -> impl Iterator<Item = Change<'a>> + Clone {
+fn changes<'a>(modules: &'a [&'a ProcessModule]) -> impl Iterator<Item = Change<'a>> + Clone {
     modules.iter().flat_map(|module| module.changes())
 }
 
 /// Switches the sites of modules to their desired states. Returns notes about failures for the
 /// user.
 pub fn switch(
-    mut modules: Vec<&mut Loaded>,
+    mut modules: Vec<&mut ProcessModule>,
     text: &mut ProcessText,
     granted: Demand,
     tally: &mut Tally,
@@ -238,7 +238,11 @@ pub fn switch(
 }
 
 /// Records the results of changes to modules. Returns notes about failures for the user.
-pub fn settle(mut modules: Vec<&mut Loaded>, failures: Failed<Errno>, tally: &mut Tally) -> Vec<String> {
+pub fn settle(
+    mut modules: Vec<&mut ProcessModule>,
+    failures: Failed<Errno>,
+    tally: &mut Tally,
+) -> Vec<String> {
     modules.sort_by_key(|module| module.mapped.range);
     let mut failures = failures.into_iter().peekable();
     let mut numbers = 0..;

@@ -19,43 +19,43 @@ pub(super) const MANY: usize = 64;
 type Job = Box<dyn FnOnce() + Send>;
 
 thread_local! {
-    static SECOND: RefCell<Option<Rc<Second>>> = const { RefCell::new(None) };
+    static SECOND: RefCell<Option<Rc<HelperTracer>>> = const { RefCell::new(None) };
 }
 
 /// The second thread. It ends with the thread that started it; the kernel then releases all threads
 /// that are still held.
-pub(super) struct Second {
+pub(super) struct HelperTracer {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Second {
+impl HelperTracer {
     /// Returns this thread's second one, and starts it if there is none yet. None if the machine
     /// has one processor, or if the thread cannot be created.
-    pub fn get() -> Option<Rc<Second>> {
-        if let Some(second) = Second::known() {
+    pub fn get() -> Option<Rc<HelperTracer>> {
+        if let Some(second) = HelperTracer::known() {
             return Some(second);
         }
         let has_room = thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        let second = Rc::new(if has_room { Second::start()? } else { return None });
+        let second = Rc::new(if has_room { HelperTracer::start()? } else { return None });
         SECOND.set(Some(Rc::clone(&second)));
         Some(second)
     }
 
     /// Returns this thread's second one, if there is one.
-    pub fn known() -> Option<Rc<Second>> {
+    pub fn known() -> Option<Rc<HelperTracer>> {
         // While a thread ends, its thread-local variables are gone.
         SECOND.try_with(|second| second.borrow().clone()).ok().flatten()
     }
 
-    fn start() -> Option<Second> {
+    fn start() -> Option<HelperTracer> {
         let (jobs, todo) = mpsc::channel::<Job>();
         let work = move || {
             let _urgent = Urgent::now();
             todo.into_iter().for_each(|job| job());
         };
         let thread = thread::Builder::new().name("stopper".into()).spawn(work).ok()?;
-        Some(Second { jobs: Some(jobs), thread: Some(thread) })
+        Some(HelperTracer { jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// Makes the second thread run `job` while this thread goes on. The receiver yields nothing if
@@ -73,7 +73,7 @@ impl Second {
     }
 }
 
-impl Drop for Second {
+impl Drop for HelperTracer {
     fn drop(&mut self) {
         drop(self.jobs.take());
         // After the join, the second thread traces nothing any more.
@@ -87,7 +87,7 @@ pub fn aside<T: Send + 'static>(
     threads: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<Receiver<T>> {
-    Second::known().filter(|_| threads >= MANY).map(|second| second.begin(work))
+    HelperTracer::known().filter(|_| threads >= MANY).map(|second| second.begin(work))
 }
 
 /// Makes a ptrace request of a thread that this thread or its second one traces. The kernel accepts
@@ -99,7 +99,7 @@ pub(super) fn request<T: Send + 'static>(
     let pid = Pid::from_raw(tid as i32);
     match make(pid) {
         Err(Errno::ESRCH) => {
-            let second = Second::known().ok_or(Errno::ESRCH)?;
+            let second = HelperTracer::known().ok_or(Errno::ESRCH)?;
             second.ask(move || make(pid)).unwrap_or(Err(Errno::ESRCH))
         }
         done => done,
