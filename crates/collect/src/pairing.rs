@@ -380,8 +380,8 @@ impl OpenCalls {
     /// it has left for that, and the functions of the opened ones.
     fn go_back_to(&mut self, back: &[Frame]) -> (u32, Vec<SiteId>) {
         let mut left = 0;
-        // A stack whose innermost function is the same as that of the stack the thread returns to
-        // waits likewise: it has not called the frames that continue.
+        // A stack with the same innermost function as the one that continues is suspended like it:
+        // it cannot be the caller of the frames that continue.
         while let Some(innermost) = back.last().map(|frame| site_of(*frame))
             && self.depth > 0
             && site_of(self.frames[self.depth]) == innermost

@@ -22,15 +22,15 @@ calltap: ftrace's directory for one process\n\
   set_ftrace_filter\t- only these are traced: names, globs, numbers of lines, FUNCTION:mod:LIBRARY\n\
 \t     accepts: func_full_name or glob-matching-pattern\n\
 \t     triggers: FUNCTION:TRIGGER[:COUNT], TRIGGER: traceon traceoff snapshot stacktrace dump cpudump\n\
-  set_ftrace_notrace\t- these are not\n\
-  set_ftrace_pid\t- only these threads\n\
-  set_graph_function\t- function_graph: only beneath these\n\
+  set_ftrace_notrace\t- functions not to trace\n\
+  set_ftrace_pid\t- threads to trace\n\
+  set_graph_function\t- function_graph: trace only beneath these functions\n\
   current_tracer\t- function, function_graph or nop\n\
   function_tracers\t- the tracers; * marks the tracer whose filters the set_* files show\n\
   function_profile_enabled - sums up calls and times, read trace_stat/function0\n\
-  trace\t\t\t- what was recorded; '>' clears it\n\
+  trace\t\t\t- the recorded events; '>' clears them\n\
   trace_pipe\t\t- consuming read of the buffer\n\
-  tracing_on\t\t- 0: nothing is recorded\n\
+  tracing_on\t\t- 0 stops recording, 1 resumes it\n\
   stack_tracer_enabled\t- 1: stack_trace shows the deepest stack\n\
   stack_trace_filter\t- stack is checked at calls of these functions\n\
   stack_max_size\t- bytes of the deepest stack; write 0 to reset\n\

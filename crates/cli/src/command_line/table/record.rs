@@ -46,7 +46,7 @@ pub const RECORD: &[Command] = &[Command {
         switch(
             "async",
             None,
-            "Programs in Rust: trace what polls futures, and which one, for 'calltap futures' (nothing else, but with -F what that names). Programs in Python: coroutines (other functions with --python).",
+            "Programs in Rust: trace the poll functions of futures, for 'calltap futures'; -F adds functions. Programs in Python: coroutines (other functions with --python).",
         ),
         choice(
             value(
@@ -89,7 +89,7 @@ pub const RECORD: &[Command] = &[Command {
                 "slow-memory",
                 None,
                 "SIZE",
-                "With --slow: what may be held back of calls that are not slow yet (bytes, or with K, M, G).",
+                "With --slow: memory for events of calls that have not reached their limit (bytes, or with K, M, G).",
             ),
             "128M",
         ),
@@ -100,7 +100,7 @@ pub const RECORD: &[Command] = &[Command {
             "on",
             None,
             "FUNCTION:ACTION[:COUNT]",
-            "When it is called: trace_on, trace_off (a recording that something switches on begins off), snapshot (as --snapshot-on), or depth=N (so many levels of calls while it is open, itself the first); at most COUNT times.",
+            "On a call of FUNCTION: trace_on, trace_off, snapshot (as --snapshot-on), or depth=N, which keeps N levels of calls, FUNCTION being the first; at most COUNT times. With any trace_on, recording starts switched off.",
         )),
         many(value(
             "snapshot-on",
@@ -108,17 +108,17 @@ pub const RECORD: &[Command] = &[Command {
             "EVENT",
             "Keep the newest events in memory, and write them to a file (FILE.1, FILE.2, ...) when it happens: 'FUNCTION>TIME', signal (SIGUSR1 to calltap), crash, exit.",
         )),
-        or(value("last", None, "TIME", "With --snapshot-on: what is older is forgotten (ms, s)."), "10s"),
+        or(value("last", None, "TIME", "With --snapshot-on: keep the events of this last period (ms, s)."), "10s"),
         or(
             value(
                 "history",
                 None,
                 "SIZE",
-                "With --snapshot-on: compressed events in memory, at most (bytes, or with K, M, G).",
+                "With --snapshot-on: maximum memory for compressed events (bytes, or with K, M, G).",
             ),
             "64M",
         ),
-        or(value("snapshots", None, "N", "With --snapshot-on: files, at most."), "10"),
+        or(value("snapshots", None, "N", "With --snapshot-on: maximum number of files."), "10"),
         switch(
             "follow",
             None,
