@@ -41,7 +41,7 @@ impl Question for Count {
         let cells: Vec<Vec<String>> = rows[..shown]
             .iter()
             .map(|(function, calls)| {
-                let rate = *calls as f64 * 1e9 / known.elapsed_ns.max(1) as f64;
+                let rate = *calls as f64 * 1e9 / known.elapsed.ns().max(1) as f64;
                 let (module, name) = (known.module(*function), known.name(*function));
                 vec![count(*calls), format!("{rate:.1}"), one_line(module).into(), one_line(name).into()]
             })

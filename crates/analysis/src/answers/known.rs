@@ -1,6 +1,7 @@
 //! Metadata that answers need besides events: functions by site, threads, names of callers by
 //! address, and the clock.
 
+use super::elapsed::Elapsed;
 use super::numbers::{Numbers, UNKNOWN, UNKNOWN_WORD};
 use super::{By, EndedCall, Function};
 use crate::futures::Role;
@@ -54,8 +55,8 @@ pub struct Known {
     apart: Option<u64>,
     /// Makes the form of written times from a session, if they are times of day.
     pub wall: Option<fn(&Session) -> Stamp>,
-    /// Nanoseconds from the first to the newest clock pair.
-    pub elapsed_ns: u64,
+    /// Time in which calls were recorded.
+    pub elapsed: Elapsed,
     /// Number of lost entries and exits.
     pub lost: u64,
     /// Whether context switches are recorded; they arrive after the events of their time.
@@ -93,7 +94,7 @@ impl Known {
             stamp: None,
             apart: None,
             wall: None,
-            elapsed_ns: 0,
+            elapsed: Elapsed::default(),
             lost: 0,
             switches: false,
             modules: HashMap::new(),
@@ -152,7 +153,7 @@ impl Known {
         records.iter().flatten().for_each(|record| self.record(record));
         self.clock = ClockMap::new(self.kind, &meta.clock).0;
         if let Some(end) = &meta.end {
-            self.elapsed_ns = end.wall_ns;
+            self.elapsed = Elapsed::of(end.wall_ns);
         }
     }
 
@@ -172,7 +173,7 @@ impl Known {
     /// Updates the clock from a new clock pair.
     pub fn now(&mut self, pair: ClockPair) {
         let first = *self.first.get_or_insert(pair);
-        self.elapsed_ns = pair.monotonic_ns.saturating_sub(first.monotonic_ns);
+        self.elapsed.now(pair.monotonic_ns);
         self.clock = ClockMap::new(self.kind, &[first, pair]).0;
     }
 

@@ -8,6 +8,7 @@
 mod buckets;
 mod count;
 mod count_by;
+mod elapsed;
 mod futures;
 mod histogram;
 mod known;
@@ -387,8 +388,8 @@ impl<Q: Question> Listener<Q> {
 
     /// Returns the answer as one JSON object, with its version under the key `calltap_NAME`.
     pub fn json(&self, name: &str) -> Value {
-        let Known { lost, elapsed_ns, .. } = self.known;
-        let mut object = serde_json::json!({ "elapsed_ns": elapsed_ns, "lost": lost });
+        let Known { lost, elapsed, .. } = self.known;
+        let mut object = serde_json::json!({ "elapsed_ns": elapsed.ns(), "lost": lost });
         object[format!("calltap_{name}")] = 1.into();
         if let (Some(object), Value::Object(answer)) =
             (object.as_object_mut(), self.question.json(&self.known))

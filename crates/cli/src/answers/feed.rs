@@ -32,13 +32,16 @@ pub struct Feed<'a> {
     printer: &'a Printer,
     /// Whether the answer so far is drawn on the screen.
     draws: bool,
+    /// Whether calltap attached to the process, rather than start it.
+    is_attached: bool,
     sums: SumsSeen,
 }
 
 impl<'a> Feed<'a> {
     /// Returns a feed for a process that begins to be watched.
-    pub fn new(listener: Listener<Asked>, printer: &'a Printer, draws: bool) -> Feed<'a> {
-        Feed { listener, unpacker: Unpacker::default(), printer, draws, sums: SumsSeen::default() }
+    pub fn new(listener: Listener<Asked>, printer: &'a Printer, draws: bool, is_attached: bool) -> Feed<'a> {
+        let (unpacker, sums) = (Unpacker::default(), SumsSeen::default());
+        Feed { listener, unpacker, printer, draws, is_attached, sums }
     }
 
     /// Returns the handle through which the program's sums are passed in.
@@ -91,6 +94,9 @@ impl Consumer for Feed<'_> {
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
+        if self.is_attached {
+            self.listener.known.elapsed.flushed(at.monotonic_ns);
+        }
         self.listener.known.now(at);
         self.print();
         if self.draws {

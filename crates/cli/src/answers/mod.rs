@@ -112,7 +112,7 @@ fn of_process(
         && !kind.json
         && stdout().is_terminal()
         && arguments.path("output").is_none();
-    let mut feed = Feed::new(listener, &printer, draws);
+    let mut feed = Feed::new(listener, &printer, draws, attaches);
     let (mut seen, sums) = (Instant::now(), feed.sums());
     let watched = watch(
         options,

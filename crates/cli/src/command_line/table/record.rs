@@ -108,7 +108,10 @@ pub const RECORD: &[Command] = &[Command {
             "EVENT",
             "Keep the newest events in memory, and write them to a file (FILE.1, FILE.2, ...) when it happens: 'FUNCTION>TIME', signal (SIGUSR1 to calltap), crash, exit.",
         )),
-        or(value("last", None, "TIME", "With --snapshot-on: keep the events of this last period (ms, s)."), "10s"),
+        or(
+            value("last", None, "TIME", "With --snapshot-on: keep the events of this last period (ms, s)."),
+            "10s",
+        ),
         or(
             value(
                 "history",
