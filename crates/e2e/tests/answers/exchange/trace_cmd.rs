@@ -450,7 +450,7 @@ fn children_of_all_kinds_have_their_own_ids() {
 
 #[test]
 fn no_events_are_a_file_without_any() {
-    check(&compile(GCC, &["timeline.c"], &[]), &[vec!["-N", "*"]], &[]);
+    check(&compile(GCC, &["uncalled.c"], &[]), &[vec!["-F", "uncalled"]], &[]);
 }
 
 #[test]
