@@ -1,5 +1,5 @@
 // Runs under a seccomp filter: "usual" forbids the system calls that container runtimes forbid; "no
-// ..." kills for one system call. With a second argument it has no files.
+// ..." kills for one system call, "kill N" for the one with that number. With a second argument it has no files.
 #define _GNU_SOURCE
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -53,6 +53,11 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "no membarrier")) INSTALL(NUMBER, IF(SYS_membarrier, SECCOMP_RET_ERRNO | 1), ALLOW);
     if (strcmp(how, "no clone") && pthread_create(&thread, NULL, worker, strcmp(how, "thread") ? NULL : argv)) abort();
     usleep(20000);
+    if (!strncmp(how, "kill ", 5)) {
+        struct sock_filter code[] = {NUMBER, IF(atoi(how + 5), KILL), ALLOW};
+        struct sock_fprog filter = {sizeof code / sizeof *code, code};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter)) abort();
+    }
     printf("ready\n");
     for (;;) {
         struct pollfd input = {0, POLLIN, 0};

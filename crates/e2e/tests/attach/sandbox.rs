@@ -70,3 +70,72 @@ fn a_sandbox_without_files_is_refused_for_its_filter() {
     let resident = Resident::start(&program, &["no openat", "rootless"]);
     one_line(&resident.attach(&["--duration", "10ms"]), &["its seccomp filter does not allow openat"]);
 }
+
+/// System calls that the agent, the C library or an injected call might make. The program makes
+/// none of them once it is ready.
+const CALLS: [libc::c_long; 48] = [
+    libc::SYS_open,
+    libc::SYS_close,
+    libc::SYS_stat,
+    libc::SYS_fstat,
+    libc::SYS_lstat,
+    libc::SYS_lseek,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_brk,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigpending,
+    libc::SYS_ioctl,
+    libc::SYS_pread64,
+    libc::SYS_access,
+    libc::SYS_sched_yield,
+    libc::SYS_mremap,
+    libc::SYS_mincore,
+    libc::SYS_madvise,
+    libc::SYS_getpid,
+    libc::SYS_clone,
+    libc::SYS_uname,
+    libc::SYS_fcntl,
+    libc::SYS_getcwd,
+    libc::SYS_readlink,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrlimit,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_sigaltstack,
+    libc::SYS_prctl,
+    libc::SYS_arch_prctl,
+    libc::SYS_munlock,
+    libc::SYS_gettid,
+    libc::SYS_tkill,
+    libc::SYS_set_tid_address,
+    libc::SYS_clock_gettime,
+    libc::SYS_tgkill,
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_set_robust_list,
+    libc::SYS_prlimit64,
+    libc::SYS_process_vm_readv,
+    libc::SYS_getrandom,
+    libc::SYS_membarrier,
+    libc::SYS_rseq,
+    libc::SYS_clone3,
+];
+
+/// Attaching to a program that a filter kills for one system call is refused, or the filter does
+/// not matter.
+#[test]
+fn a_filter_for_any_single_call_kills_nothing() {
+    let program = compile(GCC, &["sandboxed.c"], &["-pthread"]);
+    for call in CALLS {
+        let resident = Resident::start(&program, &[&format!("kill {call}")]);
+        let run = resident.attach(&["--duration", "20ms"]);
+        if !run.status.success() {
+            one_line(&run, &["its seccomp filter does not allow"]);
+        }
+        let (status, output, errors) = resident.end();
+        assert_eq!(status.code(), Some(7), "call {call}: {status} {output}{errors} {}", run.stderr);
+    }
+}
