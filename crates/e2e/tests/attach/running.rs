@@ -324,7 +324,7 @@ fn what_is_recorded_can_be_set_asked_about_and_ended_by_others() {
     let pid = resident.pid.to_string();
     let calltap = |words: &[&str]| calltap_run(&[words, &["-p", &pid]].concat());
     let mut recorder = resident.attach_beside(&["-F", "outer"]);
-    await_that("one function is on", || calltap(&["status"]).stdout.contains("functions  1 on"));
+    await_that("one function is on", || calltap(&["status"]).stdout.contains("functions  1 enabled"));
     let mut counts = Vec::new();
     for words in [&[][..], &["-F", "work"], &["--off"], &["--on"], &["-F", ""]] {
         if !words.is_empty() {
