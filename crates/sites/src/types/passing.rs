@@ -37,7 +37,7 @@ crate::reasons! {
     /// The value is so far up the stack that its position cannot be encoded.
     Far = "far", "is too far up the stack", "none";
     /// The value of a Go function does not fit into the registers that are left.
-    GoStack = "go-stack", "is passed on the stack", "none";
+    GoStack = "on-go-stack", "is passed on the stack", "none";
     /// The value is a number of x87.
     X87 = "x87", "is a number of x87", "none";
     /// The value is a vector, or a number of 128 bits, in one vector register.
