@@ -16,7 +16,7 @@ use calltap_abi::plan::Map;
 use calltap_abi::traps::{Kept, answer, target};
 use core::arch::global_asm;
 use core::slice;
-use core::sync::atomic::{AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 const SIGTRAP: usize = 5;
 const SIGNALS: usize = 64;
@@ -67,6 +67,8 @@ struct Context {
 /// Address of the newest [`Table`]; 0 while there is none. It is private like the program's text: a
 /// forked child has the list that its breakpoints need.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
+/// Whether the handler was installed since the agent joined the session.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Header of a list of [`Kept`]. No writer waits for handlers that read it, so it is never changed:
 /// a new table replaces it, and all are unmapped when calltap detaches.
@@ -164,6 +166,7 @@ pub fn handle_traps(listed: &[Map]) -> u32 {
     }
     let flags = SA_SIGINFO | SA_RESTORER | SA_RESTART | SA_NODEFER;
     let new = Action { handler: own(), flags, restorer: &raw const RETURN as u64, mask: 0 };
+    INSTALLED.store(true, Relaxed);
     match sys::set_action(SIGTRAP, Some(&new)) {
         Ok(before) if is_free(before.handler) => answer::WORKS,
         // The program has installed a handler meanwhile.
@@ -177,12 +180,12 @@ pub fn handle_traps(listed: &[Map]) -> u32 {
 
 /// Removes the handler and its lists. No site is a breakpoint, and no SIGTRAP of one is pending.
 pub fn leave() {
-    let mut table = KEPT.swap(0, Relaxed) as *const Table;
-    // The handler is installed behind the first list. Without one, the program's seccomp filter may
-    // kill it for the call.
-    if !table.is_null() && sys::set_action(SIGTRAP, None).is_ok_and(|action| action.handler == own()) {
+    // If the handler was never installed, the program's seccomp filter may kill it for the call.
+    let is_installed = INSTALLED.swap(false, Relaxed);
+    if is_installed && sys::set_action(SIGTRAP, None).is_ok_and(|action| action.handler == own()) {
         let _ = sys::set_action(SIGTRAP, Some(&Action::default()));
     }
+    let mut table = KEPT.swap(0, Relaxed) as *const Table;
     // SAFETY: null, or made by `keep`; no handler reads it any more.
     while let Some(Table { before, count }) = unsafe { table.as_ref() } {
         let (at, bytes) = (table as usize, Table::bytes(*count));

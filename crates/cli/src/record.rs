@@ -97,7 +97,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     let subject = subject(arguments)?;
-    select::add_futures(&mut words, &subject);
+    select::add_futures(&mut words, &subject)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let subtree = keep::subtree(arguments)?;
     let about = keep::functions(slow.as_ref(), subtree.as_ref(), flight.as_ref());

@@ -128,7 +128,7 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
         ..Selection::default()
     };
     let python = select::python(arguments)?;
-    select::add_futures(&mut words, &subject);
+    select::add_futures(&mut words, &subject)?;
     // With Python functions the names may be theirs: of C only the functions that -F names are
     // traced.
     let about = if python.is_empty() { question.functions() } else { Vec::new() };

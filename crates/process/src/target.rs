@@ -37,8 +37,7 @@ const STRICT: u32 = 1;
 /// Time by when a child of vfork has executed its program.
 const SPAWNING: Duration = Duration::from_secs(1);
 
-/// The fields of `/proc/PID/status` that decide about attaching.
-/// What decides whether calltap may attach, of the first thread.
+/// Conditions for attaching, from the status of the first thread.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Condition {
     state: char,

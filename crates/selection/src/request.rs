@@ -48,6 +48,18 @@ pub enum Purpose {
 /// Reads the debugging information of a function's file, if it exists.
 pub type Typed<'t> = &'t dyn Fn() -> Option<Arc<Types>>;
 
+impl SiteRequest {
+    /// Has a Go function recorded without its goroutine: by its entry alone, and without values,
+    /// which the hooks for that do not read.
+    pub fn leave_goroutines_out(&mut self) {
+        self.cut |= self.hook_set.returns();
+        self.hook_set = self.hook_set.on_small_stack();
+        if self.program.take().is_some() {
+            self.trouble = Some(Reason::GoClock.into());
+        }
+    }
+}
+
 /// A selection, parsed.
 pub struct ParsedSelection {
     /// The user's words.

@@ -248,7 +248,8 @@ pub fn take_python_arguments(words: &mut Selection) -> Result<(), Error> {
     let (python, other) = std::mem::take(&mut words.arguments).into_iter().partition(is_of_python);
     words.arguments = other;
     let python: Vec<String> = python;
-    words.python_arguments = python.iter().map(|rule| python_rule(rule)).collect::<Result<_, Error>>()?;
+    let rules = python.iter().map(|rule| python_rule(rule)).collect::<Result<Vec<_>, Error>>()?;
+    words.python_arguments.extend(rules);
     Ok(())
 }
 

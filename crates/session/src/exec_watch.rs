@@ -51,7 +51,9 @@ impl ExecWatch {
             }
             return None;
         }
-        let is_replaced = self.memory.as_ref().is_some_and(MemoryWatch::is_gone) && proc::exists(self.pid);
+        // A process that has just ended has no memory either.
+        let is_gone = self.memory.as_ref().is_some_and(MemoryWatch::is_gone);
+        let is_replaced = is_gone && MemoryWatch::open(self.pid).is_ok();
         if is_replaced && self.known.contains(&own) {
             self.done = true;
             let program = &self.program;

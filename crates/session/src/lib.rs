@@ -2,12 +2,14 @@
 //! selection names, collects the rings into a trace or a live view, and detaches.
 //!
 //! - `plan`: the session's files, modules, sites, stubs and journal.
-//! - `record`, `watch`, `attach_session`, `flight`: what a command does with a process; `prepared`
-//! and `run` are the threads that it starts for that, `setup`, `settings` and `options` their
-//! parameters.
+//! - `record`, `watch`, `attach_session`, `flight`: what a command does with a process. `prepared`
+//!   and `run` are the threads that it starts for that.
+//! - `setup`, `settings`, `options`: parameters of these threads.
 //! - `started`, `static_start`, `attach`, `load_agent`, `follow`, `exec_watch`: how a process comes
-//! into the session; `detach`: how it leaves. - `controller`, `requests`, `live`: commands to a
-//! session that another calltap serves, or that no process serves.
+//!   into the session.
+//! - `detach`: how a process leaves the session.
+//! - `controller`, `requests`, `live`: commands to a session that another calltap serves, or that no
+//!   process serves.
 //!
 //! It builds on `calltap-process`, for memory and threads of another process, and on
 //! `calltap-collect`, which reads the rings of its threads.

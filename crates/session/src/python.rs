@@ -3,7 +3,7 @@
 
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
-use calltap_process::proc;
+use calltap_process::memory::maps::{self, Region};
 use calltap_selection::{Candidates, EVALUATOR, ReadModule};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
@@ -150,16 +150,15 @@ impl Interpreter {
 
 /// Whether a process runs Python: it has an interpreter among its files.
 pub fn process_runs_python(pid: u32) -> bool {
-    let root = proc::place(pid).join("root");
-    let Ok(maps) = std::fs::read_to_string(proc::place(pid).join("maps")) else { return false };
-    let mut paths: Vec<&str> = maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    paths.into_iter().any(|path| {
-        let file = File::open(root.join(path.trim_start_matches('/')));
-        let data = file.and_then(|file| calltap_sites::load(&file));
+    let regions = maps::code_and_files(pid).unwrap_or_default();
+    let mut code: Vec<&Region> =
+        regions.iter().filter(|region| region.executable && region.file.1 != 0).collect();
+    code.dedup_by(|one, other| one.file == other.file);
+    let is_interpreter = |region: &&Region| {
+        let data = region.open(pid).and_then(|file| calltap_sites::load(&file));
         data.is_ok_and(|data| has_symbol(&data, &[EVALUATOR]))
-    })
+    };
+    code.iter().any(is_interpreter)
 }
 
 /// Whether a program is a Python interpreter, or embeds one.

@@ -10,7 +10,7 @@ mod shapes;
 mod source;
 
 pub use cases::Case;
-use location::Location;
+use location::{INTEGERS, Location};
 use passing::Next;
 pub use passing::{Passed, Unread};
 pub use source::SourceLine;
@@ -214,7 +214,7 @@ impl Types {
 
     fn signature_of(&self, place: Place, address: u64) -> Option<Signature> {
         if self.is_go(place.unit) {
-            return self.go_signature(place);
+            return self.go_signature(place, address);
         }
         let result = match self.inherited(place, DW_AT_type) {
             Some((unit, value)) => Some(self.type_of(self.reference(unit, &value)?)),
@@ -239,9 +239,9 @@ impl Types {
             let (mut classes, location) = (self.classes_of(of), self.location(child, address));
             // As Fortran passes all arguments that are not marked.
             classes.by_reference |= location.is_some_and(Location::is_address);
-            classes.unknown |= rust && location.is_none() && classes.is_rusts_own(of);
+            classes.unknown |= rust && location.is_none() && classes.is_rusts_own(of) && !self.is_as_in_c(of);
             let passed = next.place(of, classes, rust, gcc);
-            is_other |= location.is_some_and(|location| location.contradicts(passed));
+            is_other |= location.is_some_and(|location| location.contradicts(passed, &INTEGERS));
             parameters.push(Parameter { name, of, passed });
         }
         let mut returned = returned.map(|(passed, _)| passed);

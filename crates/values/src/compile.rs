@@ -351,6 +351,10 @@ fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<()
     };
     steps.extend(have.steps);
     let (width, signed) = match (term.item.form, shape) {
+        // `c == 200` is about the byte, although it is a signed number.
+        (None | Some(Form::Char), Some(Shape::Char { signed: true })) if (128..=255).contains(&term.with) => {
+            (Some(1), false)
+        }
         (Some(Form::Signed(bytes)), _) => (Some(bytes | SIGNED), true),
         (Some(Form::Unsigned(bytes) | Form::Hex(bytes)), _) => (Some(bytes), false),
         (Some(Form::Char), Some(Shape::Char { signed: true })) => (Some(1 | SIGNED), true),

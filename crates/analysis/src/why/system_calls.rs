@@ -156,7 +156,10 @@ pub(crate) fn text(number: u32, arguments: Option<&[u64; 6]>, place: &dyn Fn(u64
     let Some(name) = name(number) else { return format!("system call {number}") };
     let Some(arguments) = arguments else { return format!("{name}(?)") };
     if let Some(futex) = futex(number, arguments) {
-        return format!("futex({}, {})", place(futex.address), futex.operation);
+        return match futex.address {
+            SEVERAL => format!("{name}(several futexes)"),
+            address => format!("{name}({}, {})", place(address), futex.operation),
+        };
     }
     match name {
         _ if OF_DESCRIPTORS.contains(&name) => format!("{name}({})", arguments[0] as i32),
@@ -175,9 +178,9 @@ mod tests {
         let descriptions = |number, arguments: &[u64; 6]| text(number, Some(arguments), &place);
         assert_eq!(descriptions(202, &[5, 128, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT)");
         assert_eq!(descriptions(202, &[5, 393, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT_BITSET)");
-        assert_eq!(descriptions(455, &[5, 1, 2, 2, 0, 0]), "futex(at5, FUTEX2_WAIT)");
-        assert_eq!(descriptions(454, &[5, 1, 2, 2, 0, 0]), "futex(at5, FUTEX2_WAKE)");
-        assert_eq!(descriptions(449, &[5, 2, 0, 0, 0, 0]), "futex(at0, FUTEX2_WAITV)");
+        assert_eq!(descriptions(455, &[5, 1, 2, 2, 0, 0]), "futex_wait(at5, FUTEX2_WAIT)");
+        assert_eq!(descriptions(454, &[5, 1, 2, 2, 0, 0]), "futex_wake(at5, FUTEX2_WAKE)");
+        assert_eq!(descriptions(449, &[5, 2, 0, 0, 0, 0]), "futex_waitv(several futexes)");
         assert_eq!(descriptions(0, &[7, 1, 2, 0, 0, 0]), "read(7)");
         assert_eq!(descriptions(230, &[0; 6]), "clock_nanosleep()");
         assert_eq!(

@@ -73,7 +73,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
     let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
     let mut words = kind.words(arguments);
-    select::add_futures(&mut words, &subject);
+    select::add_futures(&mut words, &subject)?;
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), kind.required())?;
     let options = Options {
         buffer_size: values::buffer_size(arguments)?,

@@ -28,15 +28,18 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     Ok(words)
 }
 
-/// Adds coroutines to a selection of futures, if the subject runs Python.
-pub fn add_futures(words: &mut Selection, subject: &Subject) {
+/// Adds coroutines to a selection of futures, if the subject runs Python. Rules for arguments may
+/// then be about Python functions.
+pub fn add_futures(words: &mut Selection, subject: &Subject) -> Result<()> {
     let runs = || match subject {
         Subject::Program(command) => runs_python(command),
         Subject::Process { pid, .. } => process_runs_python(*pid),
     };
     if words.polls() && runs() {
         add_coroutines(words);
+        take_python_arguments(words)?;
     }
+    Ok(())
 }
 
 /// Returns the globs of the Python functions that the command line names.

@@ -12,9 +12,13 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Waits until a program reads the named pipe at `path`, and says so. The pipe has a reader, and
-/// can be opened at once, while the returned file is open. `None` for other files.
+/// can be opened at once, while the returned file is open. `None` for other files, also for this
+/// process's own standard output: the reader of a pipe without a name that has ended does not come
+/// back.
 pub fn with_reader(path: &Path) -> Result<Option<File>> {
-    if !fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
+    let is_own =
+        fs::canonicalize(path).is_ok_and(|path| path.starts_with("/proc")) || path.starts_with("/dev");
+    if is_own || !fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
         return Ok(None);
     }
     let open =

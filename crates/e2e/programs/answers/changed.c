@@ -4,11 +4,11 @@
 // Work behind a call, so that it is not the last instruction of its caller.
 #define BEHIND __asm__ volatile("" ::: "memory")
 TRACED void work(int rounds) {
-    for (int i = 0; i < rounds * 1000; i++) KEEP(i);
+    for (int i = 0; i < rounds * 100000; i++) KEEP(i);
 }
 TRACED void parse(void) {
 #ifdef CHANGED
-    work(5);
+    work(20);
 #endif
     work(1);
     BEHIND;

@@ -51,6 +51,14 @@ func many(a, b, c, d, e, f, g, h, i, j int) (int, int) {
 	return a + b + c + d + e, f + g + h + i + j
 }
 
+// Where it is inlined, the compiler does not describe the parameter without a name.
+func blank(_ int, number int64) int64 {
+	touch()
+	return 2 * number
+}
+
+var pointer = blank
+
 //go:noinline
 func deep(n int) int {
 	var room [256]byte
@@ -77,6 +85,8 @@ func main() {
 		note("handle(name=%q, n=%d, small=%d, big=%d, ok=%t, data=%d) = %q %s", name, n-7, -n, uint64(1)<<63+uint64(n), n%3 == 0, n, result, failed)
 		f := float(float64(n)/2, float32(n)/4, uint16(65535-n))
 		note("float(%g, %g, %d) = %g", float64(n)/2, float32(n)/4, 65535-n, f)
+		touched += int(blank(1, 5))
+		note("blank(%d) = %d", n, pointer(7, int64(n)))
 		a, b := many(1, 2, 3, 4, 5, n, 7, 8, -9, 10)
 		note("many(%d) = %d %d", n, a, b)
 		structs(point{1, 2}, struct{ n int32 }{int32(n)}, nil, square{n}, [2]int{1, 2})

@@ -171,11 +171,12 @@ fn an_execve_and_calltap_do_not_wait_for_each_other() {
         }
         // The program may execute itself at any moment: what calltap says of that is not tested
         // here.
-        calltap_run(&["record", "-q", "-p", &pid, "-F", "work", "--duration", "30ms", "-o", &trace]);
-        attaches += 1;
+        let run =
+            calltap_run(&["record", "-q", "-p", &pid, "-F", "work", "--duration", "30ms", "-o", &trace]);
+        attaches += u32::from(run.status.success());
     };
     assert_eq!(status.code(), Some(5), "after {attaches} attaches");
-    assert!(attaches > 3, "{attaches}");
+    assert!(attaches > 0, "no attach succeeded");
 }
 
 #[test]

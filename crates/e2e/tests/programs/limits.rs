@@ -50,7 +50,7 @@ fn a_small_shared_memory_file_system_means_a_smaller_buffer() {
 fn a_small_address_space_means_a_smaller_buffer() {
     let program = compile(GCC, &["many_threads.c"], &["-pthread"]);
     let trace = program.directory().join("trace");
-    for bytes in ["1200000000", "600000000", "300000000"] {
+    for bytes in ["1200000000", "600000000", "320000000"] {
         let mut record = Command::new(calltap());
         record.args(["record", "-q", "--fail-on-loss", "--follow", "-F", "leaf", "-o"]).arg(&trace);
         record.args(["--", "prlimit", &format!("--as={bytes}")]).arg(&program.path).args(["8", "100"]);

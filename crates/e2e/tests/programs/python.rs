@@ -312,7 +312,7 @@ fn questions_are_answered_about_python_functions() {
         assert_eq!(counted["functions"][0]["calls"], 5, "3.{minor}: {counted}");
     }
     let run = calltap_run(&["histogram", "f@arg1", "--python", "*", "--", "/bin/true"]);
-    one_line(&run, &["calltap does not read those of Python functions"]);
+    one_line(&run, &["--python excludes values in a question"]);
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(super) enum Obstacle {
     NoRoom,
     /// Open calls could not be given their return addresses back.
     CallsNotClosed { why: io::Error },
+    /// The agent could not be told to refuse the interpreter's calls.
+    GateOpen { why: io::Error },
     /// A thread will return into instructions that are written last.
     WillReturn,
 }
@@ -63,6 +65,9 @@ impl fmt::Display for Obstacle {
             Obstacle::NoRoom => out.write_str("no thread's stack has room for a call"),
             Obstacle::CallsNotClosed { why } => {
                 write!(out, "calls still return to calltap's code, as their return addresses could not be restored: {why}")
+            }
+            Obstacle::GateOpen { why } => {
+                write!(out, "Python still calls calltap's code, as the agent's memory could not be written: {why}")
             }
             Obstacle::WillReturn => {
                 out.write_str("a thread will return into instructions that calltap has moved")

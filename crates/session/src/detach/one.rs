@@ -281,15 +281,13 @@ impl<'a> Detaching<'a> {
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
-        let closed = frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
-        cleared.into_iter().for_each(|cleared| cleared.finish(text));
-        if let Err(why) = closed {
-            return Some(Obstacle::CallsNotClosed { why });
-        }
         // CPython may call the agent's profile function as soon as its threads run again.
         let gate = self.agent.symbol(agent::PYTHON_GATE).map(Avma);
-        let closed = gate.map_or(Ok(()), |gate| text.write(gate, &[0; 8]));
-        closed.err().map(|why| Obstacle::CallsNotClosed { why: why.into() })
+        let shut = gate.map_or(Ok(()), |gate| text.write(gate, &[0; 8]));
+        let closed = frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
+        cleared.into_iter().for_each(|cleared| cleared.finish(text));
+        let closed = closed.err().map(|why| Obstacle::CallsNotClosed { why });
+        closed.or_else(|| shut.err().map(|why| Obstacle::GateOpen { why: why.into() }))
     }
 
     /// Makes a thread unmap the memory that nothing refers to any more, while the others run.

@@ -300,7 +300,7 @@ impl ProcessModule {
             placed.stubs.retain(|stub| !lost(stub.target));
             placed.lead.take_if(|lead| lost(*lead));
             // Without an entry for its original bytes, a call must not become a NOP.
-            placed.held_back |= lost(Avma(0));
+            placed.unjournaled |= lost(Avma(0));
         }
     }
 

@@ -159,6 +159,36 @@ impl Classes {
 }
 
 impl Types {
+    /// Whether Rust passes a structure as C does: two words of a pointer with a length or a table,
+    /// or a structure around a single number or pointer.
+    pub(super) fn is_as_in_c(&self, of: Type) -> bool {
+        let Some(place) = of.about.and_then(|place| self.plain(place)) else { return false };
+        let name = self.entry(place).and_then(|entry| self.text(place.unit, entry.attr_value(DW_AT_name)?));
+        let is_fat = |name: &str| {
+            name.starts_with(['&', '*']) || ["Box<dyn ", "Box<["].iter().any(|part| name.starts_with(part))
+        };
+        name.is_some_and(|name| is_fat(&name)) || self.is_single(place, 0)
+    }
+
+    /// Whether a type is a number or a pointer, or a structure around one.
+    fn is_single(&self, place: Place, depth: usize) -> bool {
+        let entry = self.plain(place).and_then(|place| Some((place, self.entry(place)?)));
+        let Some((place, entry)) = entry.filter(|_| depth < DEEPEST) else { return false };
+        match entry.tag() {
+            gimli::DW_TAG_base_type | gimli::DW_TAG_pointer_type | gimli::DW_TAG_enumeration_type => true,
+            gimli::DW_TAG_structure_type => {
+                let members = self.children(place, gimli::DW_TAG_member).into_iter().filter_map(|member| {
+                    let (unit, value) = self.inherited(member, DW_AT_type)?;
+                    self.reference(unit, &value).filter(|of| self.size(*of, 0) != Some(0))
+                });
+                let members: Vec<Place> = members.collect();
+                self.children(place, gimli::DW_TAG_variant_part).is_empty()
+                    && matches!(&members[..], [only] if self.is_single(*only, depth + 1))
+            }
+            _ => false,
+        }
+    }
+
     /// Classifies a value of a type.
     pub(super) fn classes_of(&self, of: Type) -> Classes {
         let whole = |place| {

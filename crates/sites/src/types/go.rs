@@ -1,6 +1,7 @@
 //! Positions of arguments and results of Go functions: Go's ABIInternal for x86-64, from Go 1.17
 //! on.
 
+use super::location::{GO_INTEGERS, Location};
 use super::{Parameter, Passed, Place, Shape, Signature, Type, Types, Unread, WORD};
 use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type};
 
@@ -28,8 +29,14 @@ impl Types {
 
     /// Returns parameters and results of a Go function. Results are parameters, too, which the
     /// debugging information marks.
-    pub(super) fn go_signature(&self, place: Place) -> Option<Signature> {
+    ///
+    /// Of a function that was inlined somewhere, the compiler does not describe parameters without a
+    /// name, nor the dictionary of a generic function. The locations of the others then show that
+    /// they are in other registers.
+    pub(super) fn go_signature(&self, place: Place, address: u64) -> Option<Signature> {
         let origin = self.inherited_from(place).unwrap_or(place);
+        let locations = self.go_locations(place, address);
+        let mut is_other = self.is_generic_without_dictionary(place, origin);
         let (mut parameters, mut results) = (Vec::new(), Vec::new());
         let (mut into, mut out) = (Next::default(), Next::default());
         for child in self.children(origin, gimli::DW_TAG_formal_parameter) {
@@ -41,9 +48,36 @@ impl Types {
                 matches!(entry.attr_value(gimli::DW_AT_variable_parameter), Some(AttributeValue::Flag(true)));
             let (next, all) = if is_result { (&mut out, &mut results) } else { (&mut into, &mut parameters) };
             let (of, passed) = next.place(self, of);
+            let location = locations.iter().find(|(of, _)| *of == child).map(|(_, location)| *location);
+            is_other |= !is_result && location.is_some_and(|found| found.contradicts(passed, &GO_INTEGERS));
             all.push(Parameter { name, of, passed });
         }
+        if is_other {
+            parameters.iter_mut().for_each(|of| of.passed = Passed::Unread(Unread::Convention));
+        }
         Some(Signature { parameters, result: None, returned: None, go_results: Some(results) })
+    }
+
+    /// Returns the locations of a function's parameters at its entry, by their descriptions.
+    fn go_locations(&self, function: Place, address: u64) -> Vec<(Place, Location)> {
+        let described = |child: Place| {
+            let location = self.location(child, address)?;
+            Some((self.inherited_from(child).unwrap_or(child), location))
+        };
+        self.children(function, gimli::DW_TAG_formal_parameter).into_iter().filter_map(described).collect()
+    }
+
+    /// Whether a function is an instance of a generic one, and its first parameter, the dictionary,
+    /// is not described.
+    fn is_generic_without_dictionary(&self, function: Place, origin: Place) -> bool {
+        let name = self.inherited(function, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
+        let named = |child: &Place| {
+            let value = self.entry(*child)?.attr_value(DW_AT_name)?;
+            self.text(child.unit, value)
+        };
+        let parameters = self.children(origin, gimli::DW_TAG_formal_parameter);
+        name.is_some_and(|name| name.contains('['))
+            && parameters.first().and_then(named).is_none_or(|first| first != ".dict")
     }
 
     /// Adds whether each register that a value takes is an integer register. Returns `None` if a

@@ -17,7 +17,9 @@ pub(super) enum Location {
 }
 
 /// DWARF's numbers of the integer registers for arguments, in order.
-const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
+pub(super) const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
+/// The same for Go.
+pub(super) const GO_INTEGERS: [u16; 9] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
 /// DWARF's number of the first vector register.
 const VECTORS: u16 = 17;
 
@@ -42,13 +44,17 @@ impl Types {
 
 fn first(unit: &Unit, expression: Expression<super::Bytes>) -> Option<Location> {
     let mut operations = expression.operations(unit.encoding());
-    let first = operations.next().ok()??;
-    let second = operations.next().ok()?;
-    match (first, second) {
+    let mut next = || operations.next().ok().flatten();
+    match (next()?, next(), next()) {
         // The parts of a structure follow: the first one is in this register.
-        (Operation::Register { register }, _) => Some(Location::Register(register.0)),
-        (Operation::RegisterOffset { register, offset: 0, .. }, None) => Some(Location::Address(register.0)),
-        (Operation::FrameOffset { .. }, Some(Operation::Deref { .. })) => Some(Location::AddressInFrame),
+        (Operation::Register { register }, ..) => Some(Location::Register(register.0)),
+        (Operation::RegisterOffset { register, offset: 0, .. }, None, _) => {
+            Some(Location::Address(register.0))
+        }
+        // With an offset behind it, the variable is a part of a frame elsewhere, as AddressSanitizer's.
+        (Operation::FrameOffset { .. }, Some(Operation::Deref { .. }), None) => {
+            Some(Location::AddressInFrame)
+        }
         _ => None,
     }
 }
@@ -59,9 +65,10 @@ impl Location {
         matches!(self, Location::Address(_) | Location::AddressInFrame)
     }
 
-    /// Whether a position by the calling convention is another one than this.
-    pub(super) fn contradicts(self, passed: Passed) -> bool {
-        let integer = |n: u8| INTEGERS.get(usize::from(n)).copied();
+    /// Whether a position by the calling convention with these integer registers is another one than
+    /// this.
+    pub(super) fn contradicts(self, passed: Passed, integers: &[u16]) -> bool {
+        let integer = |n: u8| integers.get(usize::from(n)).copied();
         match (self, passed) {
             (Location::Register(register), Passed::Integer(n) | Passed::Pair(n)) => {
                 integer(n) != Some(register)

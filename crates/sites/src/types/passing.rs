@@ -47,7 +47,7 @@ crate::reasons! {
     /// The value is nullptr, for which a compiler may leave a register as it is.
     Null = "null", "is nullptr: no value is passed", "none";
     /// The debugging information has another register, or names another convention.
-    Convention = "other-convention", "is not passed as the calling convention of C says: the function has another one, or the compiler has changed it", "name registers: arg1, arg2";
+    Convention = "other-convention", "is not passed as the calling convention of its language says: the function has another one, or the compiler has changed it", "name registers: arg1, arg2";
     /// The position depends on how the program was compiled, and perhaps those of later arguments,
     /// too.
     Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";

@@ -84,6 +84,25 @@ fn values_of_go_functions_are_those_that_the_program_prints() {
     }
 }
 
+#[test]
+fn a_parameter_without_a_name_is_not_mistaken_for_another() {
+    for go in Go::all() {
+        let program = go.compile("values.go", &[]);
+        let (path, trace) = (program.path.display().to_string(), program.directory().join("blank"));
+        let trace = trace.display().to_string();
+        let run = calltap_run(&["record", "-q", "-A", "main.blank@number", "-o", &trace, "--", &path]);
+        let name = &program.name;
+        if !run.status.success() {
+            one_line(&run, &["main.blank", "'number' is not passed as the calling convention"]);
+            continue;
+        }
+        let found = calls(&events(&trace), "main.blank");
+        let found = found.iter().map(|(arguments, _)| (format!("blank({})", arguments["number"]), None));
+        let printed: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("blank")).collect();
+        check(found.collect(), &printed, name);
+    }
+}
+
 /// Checks the calls of a recursive function in goroutines whose stacks grow meanwhile.
 fn check_deep(events: &[Value], name: &str) {
     let mut open: std::collections::HashMap<&str, Vec<i64>> = std::collections::HashMap::new();

@@ -98,7 +98,7 @@ fn coroutines_of_a_running_program_are_shown_with_their_tasks() {
         let mut resident = Resident::spawn(command, directory.path().to_owned());
         resident.wait_for("ready");
         let pid = resident.pid.to_string();
-        let run = calltap_run(&["futures", "--json", "--duration", "1", "-p", &pid]);
+        let run = calltap_run(&["futures", "--json", "--duration", "3", "-p", &pid]);
         assert!(run.status.success(), "3.{minor}: {}", run.stderr);
         let answer = json(&run.stdout);
         let rows = answer["futures"].as_array().expect("rows");

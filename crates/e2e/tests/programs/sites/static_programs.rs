@@ -86,7 +86,11 @@ fn a_program_that_ends_before_its_first_thread_is_set_up_ends_as_it_does_alone()
         let output = program.directory().join("t").display().to_string();
         let recorded = calltap_run(&["record", "-o", &output, "--", &program.path.display().to_string()]);
         assert_eq!(recorded.status, alone, "{}", recorded.stderr);
-        assert!(recorded.stderr.contains("ended before its first thread was set up"), "{}", recorded.stderr);
+        assert!(
+            recorded.stderr.contains("ended before it had set up a thread control block"),
+            "{}",
+            recorded.stderr
+        );
         (alone.code(), alone.signal())
     };
     assert_eq!(ended(&[]), (None, Some(libc::SIGSEGV)));

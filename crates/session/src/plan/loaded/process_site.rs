@@ -37,6 +37,8 @@ pub(super) struct ProcessSite {
     pub seen: bool,
     /// Whether it is not changed now, as a thread is inside.
     pub held_back: bool,
+    /// Whether the journal could not take its original bytes, so that it must keep them.
+    pub unjournaled: bool,
     /// Whether it is a permanent breakpoint, and its process has no handler: it is disabled then.
     pub unhandled: bool,
 }
@@ -105,6 +107,7 @@ impl ProcessSite {
             apart: false,
             seen: false,
             held_back: false,
+            unjournaled: false,
             unhandled: site.is_trap(),
         }
     }
@@ -158,7 +161,8 @@ impl ProcessSite {
     /// Returns the change to the desired state, if one is needed.
     pub fn change(&self) -> Option<Change<'_>> {
         let (from, to) = (self.state, self.desired_state());
-        let is_needed = !self.refused && !self.held_back && (from != to || !self.torn.is_empty());
+        let is_writable = !self.refused && !self.held_back && !self.unjournaled;
+        let is_needed = is_writable && (from != to || !self.torn.is_empty());
         is_needed.then_some(Change { site: &self.site, from, to, recover: &self.torn })
     }
 

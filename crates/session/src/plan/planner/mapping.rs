@@ -60,7 +60,7 @@ impl Planner<'_> {
     ) -> Result<(), E> {
         let mut places = PLACES;
         loop {
-            self.write_journal(index, emit);
+            self.write_journal(index, pid, emit);
             self.write_plan(pid);
             let mapped = map(self);
             let unmapped = self.take_mapped(index);
@@ -77,7 +77,7 @@ impl Planner<'_> {
 
     /// Writes planned changes to the journal. If that fails, drops the stubs and the ranges that
     /// were planned: no site may lead to a stub that the journal does not name.
-    fn write_journal(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) {
+    fn write_journal(&mut self, index: u32, pid: u32, emit: &mut dyn FnMut(Metadata)) {
         let planned = std::mem::take(&mut self.stubs.to_note);
         let Err(error) = self.directory.journal.add(&planned) else { return };
         let sites: HashSet<(Avma, Avma)> = planned.sites().collect();
@@ -92,7 +92,7 @@ impl Planner<'_> {
             process.watch_through = None;
         }
         let text = format!(
-            "process {index}: {} functions are not traced: the session's journal could not be written: {error}",
+            "process {pid}: {} sites are not enabled: the session's journal could not be written: {error}",
             sites.len()
         );
         emit(Record::Note { text }.into());

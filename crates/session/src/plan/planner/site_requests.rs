@@ -209,8 +209,7 @@ impl<'a> Planner<'a> {
                     }
                 }
                 if site_request.hook_set.knows_goroutine() && !orders_threads {
-                    site_request.cut |= site_request.hook_set.returns();
-                    site_request.hook_set = site_request.hook_set.on_small_stack();
+                    site_request.leave_goroutines_out();
                 }
                 values.borrow_mut().note(&site_request, function);
                 let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
