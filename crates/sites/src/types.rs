@@ -10,7 +10,7 @@ mod shapes;
 mod source;
 
 pub use cases::Case;
-use location::{INTEGERS, Location};
+use location::Location;
 use passing::Next;
 pub use passing::{Passed, Unread};
 pub use source::SourceLine;
@@ -241,7 +241,7 @@ impl Types {
             classes.by_reference |= location.is_some_and(Location::is_address);
             classes.unknown |= rust && location.is_none() && classes.is_rusts_own(of) && !self.is_as_in_c(of);
             let passed = next.place(of, classes, rust, gcc);
-            is_other |= location.is_some_and(|location| location.contradicts(passed, &INTEGERS));
+            is_other |= location.is_some_and(|location| location.contradicts(passed));
             parameters.push(Parameter { name, of, passed });
         }
         let mut returned = returned.map(|(passed, _)| passed);

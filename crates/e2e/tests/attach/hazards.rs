@@ -161,7 +161,7 @@ fn calls_on_thousands_of_suspended_stacks_return_after_detaching() {
 #[test]
 fn an_execve_and_calltap_do_not_wait_for_each_other() {
     let program = compile(&BARE[0], &["executes_itself.c"], &[]);
-    let mut child = Command::new(&program.path).arg("400").spawn().expect("the program starts");
+    let mut child = Command::new(&program.path).arg("120").spawn().expect("the program starts");
     let pid = child.id().to_string();
     let trace = program.directory().join("trace").to_string_lossy().into_owned();
     let mut attaches = 0;
@@ -171,8 +171,7 @@ fn an_execve_and_calltap_do_not_wait_for_each_other() {
         }
         // The program may execute itself at any moment: what calltap says of that is not tested
         // here.
-        let run =
-            calltap_run(&["record", "-q", "-p", &pid, "-F", "work", "--duration", "30ms", "-o", &trace]);
+        let run = calltap_run(&["record", "-q", "-p", &pid, "-F", "work", "--duration", "5ms", "-o", &trace]);
         attaches += u32::from(run.status.success());
     };
     assert_eq!(status.code(), Some(5), "after {attaches} attaches");

@@ -1,7 +1,7 @@
 //! Positions of arguments and results of Go functions: Go's ABIInternal for x86-64, from Go 1.17
 //! on.
 
-use super::location::{GO_INTEGERS, Location};
+use super::location::{Location, VECTOR};
 use super::{Parameter, Passed, Place, Shape, Signature, Type, Types, Unread, WORD};
 use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type};
 
@@ -9,13 +9,15 @@ use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type};
 /// xmm0 to xmm14.
 const INTEGERS: usize = 9;
 const VECTORS: usize = 15;
+/// DWARF's numbers of the integer registers, in their order.
+const GO_INTEGERS: [u16; INTEGERS] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
 /// Deepest nesting of structures.
 const DEEPEST: usize = 16;
 /// Most registers that one value may take.
 const MOST: usize = INTEGERS + VECTORS;
 
 /// The next free registers.
-#[derive(Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 struct Next {
     integers: usize,
     vectors: usize,
@@ -47,9 +49,13 @@ impl Types {
             let is_result =
                 matches!(entry.attr_value(gimli::DW_AT_variable_parameter), Some(AttributeValue::Flag(true)));
             let (next, all) = if is_result { (&mut out, &mut results) } else { (&mut into, &mut parameters) };
+            let first = next.clone();
             let (of, passed) = next.place(self, of);
+            let is_in_registers = *next != first;
             let location = locations.iter().find(|(of, _)| *of == child).map(|(_, location)| *location);
-            is_other |= !is_result && location.is_some_and(|found| found.contradicts(passed, &GO_INTEGERS));
+            is_other |= !is_result
+                && is_in_registers
+                && matches!(location, Some(Location::Register(number)) if !first.begins_at(number));
             all.push(Parameter { name, of, passed });
         }
         if is_other {
@@ -123,6 +129,12 @@ impl Types {
 }
 
 impl Next {
+    /// Whether a register, by DWARF's number, is the next one for integers or for vectors.
+    fn begins_at(&self, register: u16) -> bool {
+        let integer = GO_INTEGERS.get(self.integers).copied();
+        integer == Some(register) || VECTOR + self.vectors as u16 == register
+    }
+
     /// Assigns a value its position. A slice is read as its length, and an interface as the address
     /// of its type's description, which is 0 for nil.
     fn place(&mut self, types: &Types, of: Place) -> (Type, Passed) {

@@ -17,11 +17,9 @@ pub(super) enum Location {
 }
 
 /// DWARF's numbers of the integer registers for arguments, in order.
-pub(super) const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
-/// The same for Go.
-pub(super) const GO_INTEGERS: [u16; 9] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
+const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
 /// DWARF's number of the first vector register.
-const VECTORS: u16 = 17;
+pub(super) const VECTOR: u16 = 17;
 
 impl Types {
     /// Returns the location of a parameter at the entry of its function.
@@ -65,15 +63,14 @@ impl Location {
         matches!(self, Location::Address(_) | Location::AddressInFrame)
     }
 
-    /// Whether a position by the calling convention with these integer registers is another one than
-    /// this.
-    pub(super) fn contradicts(self, passed: Passed, integers: &[u16]) -> bool {
-        let integer = |n: u8| integers.get(usize::from(n)).copied();
+    /// Whether a position by the calling convention is another one than this.
+    pub(super) fn contradicts(self, passed: Passed) -> bool {
+        let integer = |n: u8| INTEGERS.get(usize::from(n)).copied();
         match (self, passed) {
             (Location::Register(register), Passed::Integer(n) | Passed::Pair(n)) => {
                 integer(n) != Some(register)
             }
-            (Location::Register(register), Passed::Vector(n)) => VECTORS + u16::from(n) != register,
+            (Location::Register(register), Passed::Vector(n)) => VECTOR + u16::from(n) != register,
             (Location::Register(_), Passed::Stack(_) | Passed::Address(_) | Passed::AddressOnStack(_)) => {
                 true
             }
