@@ -161,7 +161,7 @@ fn calls_on_thousands_of_suspended_stacks_return_after_detaching() {
 #[test]
 fn an_execve_and_calltap_do_not_wait_for_each_other() {
     let program = compile(&BARE[0], &["executes_itself.c"], &[]);
-    let mut child = Command::new(&program.path).arg("120").spawn().expect("the program starts");
+    let mut child = Command::new(&program.path).arg("400").spawn().expect("the program starts");
     let pid = child.id().to_string();
     let trace = program.directory().join("trace").to_string_lossy().into_owned();
     let mut attaches = 0;
