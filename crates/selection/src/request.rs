@@ -49,7 +49,7 @@ pub enum Purpose {
 pub type Typed<'t> = &'t dyn Fn() -> Option<Arc<Types>>;
 
 impl SiteRequest {
-    /// Has a Go function recorded without its goroutine: by its entry alone, and without values,
+    /// Records a Go function without its goroutine: by its entry alone, and without values,
     /// which the hooks for that do not read.
     pub fn leave_goroutines_out(&mut self) {
         self.cut |= self.hook_set.returns();

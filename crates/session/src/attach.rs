@@ -219,7 +219,6 @@ impl Planner<'_> {
     }
 
     fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
-        let session = self.directory.inside();
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
@@ -263,7 +262,7 @@ impl Planner<'_> {
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
         text.lease();
         // The dynamic linker unloads nothing now. Modules that were unloaded before are dropped.
-        let now = mapped(&regions, session);
+        let now = mapped(&regions, self.directory.inside());
         process.modules.retain_mut(|module| module.is_there(&now, &regions));
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();

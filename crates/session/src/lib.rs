@@ -8,8 +8,8 @@
 //! - `started`, `static_start`, `attach`, `load_agent`, `follow`, `exec_watch`: how a process comes
 //!   into the session.
 //! - `detach`: how a process leaves the session.
-//! - `controller`, `requests`, `live`: commands to a session that another calltap serves, or that no
-//!   process serves.
+//! - `controller`, `requests`, `live`: commands to a session that another calltap serves, or that
+//!   no process serves.
 //!
 //! It builds on `calltap-process`, for memory and threads of another process, and on
 //! `calltap-collect`, which reads the rings of its threads.

@@ -192,8 +192,7 @@ impl Running<'_> {
             }
             // The sender is dropped when the functions are enabled, or the program has been killed.
             while let Ok((operation, done)) = beginning.recv() {
-                let remote =
-                    |thread: &mut Box<StoppedThread>| static_start::remote(child_id, thread, operation);
+                let remote = |thread: &mut Box<_>| static_start::remote(child_id, thread, operation);
                 let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);

@@ -7,16 +7,17 @@
 //! The call does not touch the thread's stack; signals wait.
 //!
 //! While this process lives, the thread does not take the code's own way back: it is
-//! [stopped](StoppedThread::come_back) at the last system call before, with all signals blocked, and gets
-//! back the registers and the signal mask that it was stopped with. So no signal frame leads into
-//! the code, which can be removed or used for the next call at once. The code's own way back
-//! unblocks signals while it is still executing: after this process was killed, the code stays
+//! [stopped](StoppedThread::come_back) at the last system call before, with all signals blocked,
+//! and gets back the registers and the signal mask that it was stopped with. So no signal frame
+//! leads into the code, which can be removed or used for the next call at once. The code's own way
+//! back unblocks signals while it is still executing: after this process was killed, the code stays
 //! until no stack leads into it.
 //!
 //! Unsafe because the code is assembly.
 #![allow(unsafe_code)]
 
 use super::flags::plain;
+use crate::injection::call::Call;
 use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{FAULT_SIGNALS, Interrupted, NotHeld, StoppedThread};
@@ -219,29 +220,6 @@ impl Block {
             rip: back.rip,
             flags: back.eflags,
         }
-    }
-}
-
-/// A call for a thread to make.
-#[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
-    /// Address of the function.
-    pub function: u64,
-    /// The first two arguments.
-    pub arguments: [u64; 2],
-    /// A string to put at [`Place::string_address`].
-    pub string: &'a [u8],
-    /// Address of a function that is called if `function` returns 0, unless this is 0. It returns a
-    /// string with the reason.
-    pub complaint: u64,
-    /// Signals whose mask the call leaves alone. Their handlers must return.
-    pub let_in: u64,
-}
-
-impl Call<'_> {
-    /// Returns a call without a string.
-    pub fn new(function: u64, arguments: [u64; 2]) -> Call<'static> {
-        Call { function, arguments, string: &[], complaint: 0, let_in: 0 }
     }
 }
 

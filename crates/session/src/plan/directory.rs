@@ -16,7 +16,7 @@ pub use living::{is_session_file, of_living};
 use crate::error::Error;
 use crate::plan::journal::Journal;
 use calltap_process::Reason;
-use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE, Image};
+use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE, Image, PRELOADED_FILE};
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use living::{PREFIX, PROCESS, PROGRAM, has_living, prefix_of, remove_stale};
@@ -75,7 +75,7 @@ impl Directory {
             .mode(0o700)
             .create(base.via.join(&name))
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
-        Directory::fill(base, &name, (agent::PRELOADED_FILE, &agent::PRELOADED), control_size, code_size)
+        Directory::fill(base, &name, (PRELOADED_FILE, &agent::PRELOADED), control_size, code_size)
     }
 
     /// Creates the directory for a running process, which must have [none](Directory::open_for)
@@ -227,21 +227,15 @@ impl Directory {
     }
 
     fn open_at(target: &Target, place: Place) -> Result<Option<Directory>, Error> {
-        let agent = if place.via.join(agent::PRELOADED_FILE).exists() {
-            agent::PRELOADED_FILE
-        } else {
-            ATTACHED_FILE
-        };
+        let agent = if place.via.join(PRELOADED_FILE).exists() { PRELOADED_FILE } else { ATTACHED_FILE };
         // Files are missing if a controller was killed before it did anything, or after it had
         // undone everything.
         let incomplete = || FILES.iter().chain([&agent]).any(|name| !place.via.join(name).exists());
         if incomplete() {
             std::thread::sleep(CREATION);
             if incomplete() {
-                // On a busy machine its creator may only be slow, and holds the lock.
-                let lock = place.file("lock").ok();
-                let is_free = |lock: &File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-                if lock.as_ref().is_some_and(|lock| !is_free(lock)) {
+                // On a busy machine its creator may only be slow.
+                if place.is_locked() {
                     return Err(busy(target, &place));
                 }
                 let _ = fs::remove_dir_all(&place.path);
@@ -467,7 +461,7 @@ mod tests {
     #[test]
     fn files_of_sessions_that_are_over_are_known() {
         for directory in ["/dev/shm/calltap.7.9.4026531836.00ff", "/tmp/calltap-7-00ff"] {
-            for file in [agent::PRELOADED_FILE, ATTACHED_FILE, FOLLOWED_FILE, "control", "code"] {
+            for file in [PRELOADED_FILE, ATTACHED_FILE, FOLLOWED_FILE, "control", "code"] {
                 for deleted in ["", " (deleted)"] {
                     let path = format!("{directory}/{file}{deleted}");
                     assert!(is_session_file(Path::new(&path)), "{path}");
@@ -487,7 +481,7 @@ mod tests {
             let maker = || {
                 for _ in 0..300 {
                     let made = again(|| Directory::create_in(base(), 4096, 4096)).unwrap();
-                    let all = ["lock", agent::PRELOADED_FILE, "control", "code", "journal"];
+                    let all = ["lock", PRELOADED_FILE, "control", "code", "journal"];
                     assert!(all.iter().all(|name| made.place.via.join(name).exists()));
                 }
             };

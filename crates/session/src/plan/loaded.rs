@@ -351,8 +351,8 @@ impl ProcessModule {
         }
     }
 
-    /// Records the results of these [`changes`](ProcessModule::changes): `failure` returns, for each in
-    /// turn, why it was not made, or None. Each is reported with its function's name.
+    /// Records the results of these [`changes`](ProcessModule::changes): `failure` returns, for
+    /// each in turn, why it was not made, or None. Each is reported with its function's name.
     pub fn settle(
         &mut self,
         mut failure: impl FnMut() -> Option<ChangeError<Errno>>,

@@ -32,8 +32,8 @@ impl Types {
     /// Returns parameters and results of a Go function. Results are parameters, too, which the
     /// debugging information marks.
     ///
-    /// Of a function that was inlined somewhere, the compiler does not describe parameters without a
-    /// name, nor the dictionary of a generic function. The locations of the others then show that
+    /// Of a function that was inlined somewhere, the compiler does not describe parameters without
+    /// a name, nor the dictionary of a generic function. The locations of the others then show that
     /// they are in other registers.
     pub(super) fn go_signature(&self, place: Place, address: u64) -> Option<Signature> {
         let origin = self.inherited_from(place).unwrap_or(place);

@@ -49,7 +49,8 @@ fn first(unit: &Unit, expression: Expression<super::Bytes>) -> Option<Location> 
         (Operation::RegisterOffset { register, offset: 0, .. }, None, _) => {
             Some(Location::Address(register.0))
         }
-        // With an offset behind it, the variable is a part of a frame elsewhere, as AddressSanitizer's.
+        // With an offset behind it, the variable is a part of a frame elsewhere, as
+        // AddressSanitizer's.
         (Operation::FrameOffset { .. }, Some(Operation::Deref { .. }), None) => {
             Some(Location::AddressInFrame)
         }

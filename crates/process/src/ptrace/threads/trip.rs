@@ -36,8 +36,8 @@ impl From<NotHeld> for Interrupted {
 
 impl StoppedThread {
     /// Sends the thread to other code, with all signals blocked. The caller must bring it
-    /// [back](StoppedThread::come_back). The code must find its way back by itself, in case this process is
-    /// killed meanwhile.
+    /// [back](StoppedThread::come_back). The code must find its way back by itself, in case this
+    /// process is killed meanwhile.
     pub fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
         let trip = Trip { own: self.regs, mask: self.blocked_signals()? };
         // From here on the thread finds its way back by itself.

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use calltap_process::target::Target;
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags, openat, statvfs};
+use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, openat, statvfs};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, File, OpenOptions};
@@ -134,6 +134,12 @@ pub(super) struct Place {
 pub(super) const SMALL: u64 = 64 << 20;
 
 impl Place {
+    /// Whether a process holds the directory's lock.
+    pub(super) fn is_locked(&self) -> bool {
+        let is_held = |lock: File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err();
+        self.file("lock").is_ok_and(is_held)
+    }
+
     pub(super) fn open(base: Base, name: &str) -> io::Result<Place> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let (path, inside) = (base.via.join(name), base.inside.join(name));
