@@ -14,7 +14,7 @@ pub mod kind {
     pub const INTEGER: u8 = 2;
     /// A floating-point number of 8 bytes.
     pub const FLOAT: u8 = 3;
-    /// A text, as in [`ValueForm::Text`].
+    /// A text, as in [`ValueForm::Text`](crate::ValueForm::Text).
     pub const TEXT: u8 = 4;
     /// A word that stands for the object, in the form of a text.
     pub const WORD: u8 = 5;
