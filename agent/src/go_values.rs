@@ -5,10 +5,9 @@
 
 use crate::record::{FRAME_RETURN, FRAME_SLOT, FRAME_SLOT_LEFT, STACK_TOP};
 use crate::state::Session;
-use crate::{sys, values as own};
+use crate::values as own;
 use calltap_abi::event::code;
 use calltap_abi::{stub, values};
-use core::sync::atomic::Ordering::Relaxed;
 
 /// The registers of a call.
 struct GoCall<'a> {
@@ -33,7 +32,7 @@ impl values::Call for GoCall<'_> {
     }
 
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
-        self.session.control().unreadable.load(Relaxed) == 0 && sys::read_memory(address, bytes)
+        self.session.read_memory(address, bytes)
     }
 
     // A goroutine's stack may move during the call, so it has no shadow stack.

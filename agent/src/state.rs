@@ -4,6 +4,7 @@
 //! long as any code can hold one: the session's memory is unmapped only when no thread is inside a
 //! hook, and no code leads to one any more.
 
+use crate::sys;
 #[cfg(doc)]
 use calltap_abi::event;
 use calltap_abi::first_calls::{self, FirstCalls};
@@ -140,6 +141,12 @@ pub static PROCESS_BEFORE_FORK: AtomicU32 = AtomicU32::new(0);
 pub struct Session(usize);
 
 impl Session {
+    /// Reads memory by a system call, which fails where memory is missing: a pointer is the
+    /// program's, and may lead anywhere. Fails where a filter forbids the call.
+    pub fn read_memory(self, address: u64, bytes: &mut [u8]) -> bool {
+        self.control().unreadable.load(Relaxed) == 0 && sys::read_memory(address, bytes)
+    }
+
     /// Returns the session, once [`join`] was called.
     pub fn get() -> Option<Session> {
         match CONTROL.load(Acquire) {

@@ -58,10 +58,8 @@ impl values::Call for CallContext<'_> {
         self.slot
     }
 
-    /// Reads memory by a system call, which fails where memory is missing: a pointer is the
-    /// program's, and may lead anywhere.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
-        self.session.control().unreadable.load(Relaxed) == 0 && sys::read_memory(address, bytes)
+        self.session.read_memory(address, bytes)
     }
 
     fn remember(&self, word: u64) {

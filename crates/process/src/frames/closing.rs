@@ -73,7 +73,7 @@ fn close_pages(text: &mut ProcessText, pages: &[u64], stubs: (u64, u64)) -> io::
         for (slot, address) in &kept.addresses {
             let now = now.get((slot - first) as usize..).and_then(|now| words(now).next());
             if now.is_some_and(|now| (stubs.0..stubs.1).contains(&now)) {
-                text.write(Avma(*slot), &address.to_le_bytes()).map_err(io::Error::from)?;
+                text.write(Avma(*slot), &address.to_le_bytes())?;
                 closed += 1;
             }
         }
@@ -110,10 +110,10 @@ impl Kept {
 fn shadow_pieces(text: &mut ProcessText, agent: &LoadedAgent) -> io::Result<Vec<u32>> {
     let Some(at) = agent.symbol("calltap_shadows").map(Avma) else { return Ok(Vec::new()) };
     let mut count = [0; 4];
-    text.read(at, &mut count).map_err(io::Error::from)?;
+    text.read(at, &mut count)?;
     let count = (u32::from_le_bytes(count) as usize).min(SHADOWS);
     let mut bytes = vec![0; count * 4];
-    text.read(Avma(at.0 + 4), &mut bytes).map_err(io::Error::from)?;
+    text.read(Avma(at.0 + 4), &mut bytes)?;
     let words = bytes.chunks_exact(4);
     Ok(words.map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default())).collect())
 }
