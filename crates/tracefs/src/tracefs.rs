@@ -312,8 +312,8 @@ impl Tracefs {
         kinds.into_iter().map(tracer).collect()
     }
 
-    /// Logs that an effect could not be carried out in the process.
-    pub fn refused(&mut self, why: &str, now_ns: u64) {
+    /// Logs that an effect, or a part of it, could not be carried out in the process.
+    pub fn log_failure(&mut self, why: &str, now_ns: u64) {
         self.instances[0].errors.add(now_ns, "calltap", "", &Wrong::argument(why));
     }
 

@@ -95,8 +95,14 @@ pub fn carry_out(server: &Server) -> Result<(), Errno> {
     };
     let ask = |request| match server.mailbox.ask(request) {
         Some(Answer::Refused(why)) => {
-            server.tracefs().refused(&why, monotonic_ns());
+            server.tracefs().log_failure(&why, monotonic_ns());
             Err(Errno::IO)
+        }
+        // A write succeeds in part, as the kernel's.
+        Some(Answer::Set { notes, .. }) => {
+            let (mut tracefs, now) = (server.tracefs(), monotonic_ns());
+            notes.iter().for_each(|note| tracefs.log_failure(note, now));
+            Ok(())
         }
         Some(_) => Ok(()),
         None => Err(Errno::NODEV),
