@@ -330,6 +330,8 @@ impl<'a> Collector<'a> {
             self.output.interval_ends(now);
             self.read_until(now.ticks);
             self.sweep(Sweep::Open);
+            // A site may have been described and enabled while its first events were read.
+            self.take_records();
             now
         } else {
             self.compare_clocks()

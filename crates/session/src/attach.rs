@@ -10,7 +10,9 @@ use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::mapped;
-use crate::plan::planner::{PatchMode, Planner, PreparedSwitch, Tally, settle, switch, unarmed};
+use crate::plan::planner::{
+    PatchMode, Planner, PreparedSwitch, Tally, settle, switch, unarmed, wait_until_known,
+};
 use crate::{load_agent, setup};
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
@@ -144,13 +146,14 @@ impl Planner<'_> {
     }
 
     /// Syncs the sites of all processes of a session with the selection, including forked children
-    /// that have not called a traced function yet.
+    /// that have not called a traced function yet. A thread that requested the change runs on only
+    /// once the collector knows the new sites.
     pub fn sync_all_processes(
         &mut self,
         first: &Target,
         emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
-        let _keep = Keep::begin();
+        let keep = Keep::begin();
         let living = self.living(first);
         self.processes.retain(|own, _| !is_unlisted(*own) || living.iter().any(|(index, _)| index == own));
         self.meet_new(&living)?;
@@ -160,6 +163,9 @@ impl Planner<'_> {
             if index == 0 || target.lives() {
                 done?;
             }
+        }
+        if keep.keeps_any() {
+            wait_until_known(emit);
         }
         Ok(())
     }

@@ -7,7 +7,6 @@ use crate::error::{Error, KeptWhole};
 use crate::exec_watch::ExecWatch;
 use crate::follow::Follow;
 use crate::limits::Limits;
-use crate::live;
 use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
@@ -441,7 +440,12 @@ impl<'a> Controller<'a> {
             setup::check_selection(&selection.selector, &planner.candidates)?;
         }
         let tracers = selection.tracers.clone();
-        let (before, mut records) = (planner.tally, Vec::new());
+        let (before, mut notes) = (planner.tally, Vec::new());
+        let records = self.records.clone();
+        let mut send = |news: Metadata| {
+            notes.extend(news.note().map(str::to_owned));
+            drop(records.send(news));
+        };
         let (recording, began) = (planner.sites_on(), planner.event_ticks());
         let choose = move |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
             if on { selection.site_request(function, module, typed) } else { None }
@@ -449,15 +453,12 @@ impl<'a> Controller<'a> {
         planner.choose_other(Box::new(choose), &words, &self.settings.words)?;
         self.settings.session.tracers = tracers;
         planner.resume_python_if_described(on, &words);
-        let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
-        in_tracer_thread(work)??;
-        planner.report_switched_off((&recording, began), &mut |news| records.push(news));
+        in_tracer_thread(|| planner.sync_all_processes(target, &mut send))??;
+        planner.report_switched_off((&recording, began), &mut send);
         let tally = planner.tally;
-        let text = changed(&words, on);
-        let notes: Vec<String> = live::notes_in(&records).into_iter().chain(planner.trouble()).collect();
-        records.push(Record::Note { text }.into());
-        let mut send = |record| drop(self.records.send(record));
-        records.into_iter().for_each(&mut send);
+        notes.extend(planner.trouble());
+        let mut send = |news| drop(records.send(news));
+        send(Record::Note { text: changed(&words, on) }.into());
         // Events after the answer must reach a collector that knows of the change. It would
         // otherwise report a call of a disabled function as left.
         wait_until_known(&mut send);

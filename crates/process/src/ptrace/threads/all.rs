@@ -198,6 +198,11 @@ impl Keep {
         KEPT.set(Some(Vec::new()));
         Keep(())
     }
+
+    /// Whether any thread stays stopped now.
+    pub fn keeps_any(&self) -> bool {
+        KEPT.with_borrow(|kept| kept.as_ref().is_some_and(|kept| !kept.is_empty()))
+    }
 }
 
 impl Drop for Keep {
