@@ -15,7 +15,7 @@ impl Living {
     /// a thread that is not listed is looked up.
     pub fn has(&mut self, pid: u32, tid: u32) -> bool {
         // The first thread is listed as long as the process exists, though it may have ended.
-        let listed = || proc::threads(pid).into_iter().filter(|tid| *tid != pid).collect();
+        let listed = || proc::tasks(pid).into_iter().filter(|tid| *tid != pid).collect();
         self.processes.entry(pid).or_insert_with(listed).contains(&tid) || exists(pid, tid)
     }
 }

@@ -54,7 +54,7 @@ impl State {
             .flatten()
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|tid| !is_ending(pid, tid))
+            .filter(|tid| !is_none_of_its_own(pid, tid))
             .collect();
         // When the first thread has ended, the files of the process are seen through another
         // thread.
@@ -88,13 +88,14 @@ impl State {
     }
 }
 
-/// Whether the kernel is ending a thread. On a busy machine the thread is listed for long after its
-/// last instruction.
-fn is_ending(pid: u32, tid: &str) -> bool {
-    const PF_EXITING: u64 = 4;
+/// Whether the kernel is ending a thread, or has created it for its own work. On a busy machine an
+/// ending thread is listed for long after its last instruction.
+fn is_none_of_its_own(pid: u32, tid: &str) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    const PF_USER_WORKER: u64 = 0x4000;
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     let flags = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(6)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_EXITING != 0)
+    flags.is_some_and(|flags| flags & (PF_EXITING | PF_USER_WORKER) != 0)
 }
 
 /// The signal mask of a thread that is being created; on a busy machine that takes long.

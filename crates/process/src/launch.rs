@@ -3,7 +3,7 @@
 //!
 //! Unsafe for two reasons, both between fork and exec. The child gets an environment in which the
 //! variables keep their order, plus LD_PRELOAD, from which the agent removes itself. And the child
-//! restores SIGPIPE and the signal mask, which Rust's runtime and `Command` change.
+//! restores signals and descriptors, which Rust's runtime, `Command` and calltap change.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -30,24 +30,37 @@ use std::{env, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Whether SIGPIPE was ignored, and the mask of blocked signals, when calltap was started, before
-/// Rust's runtime changed them.
+/// State at calltap's start, before Rust's runtime and calltap change it: whether SIGPIPE and SIGCHLD
+/// were ignored, the mask of blocked signals, and the standard descriptors that were closed, a bit
+/// each.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static CHILD_IGNORED: AtomicBool = AtomicBool::new(false);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
+static CLOSED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: an initialiser, run by the C library before `main`; it makes two queries and stores two
-// atomics.
+// SAFETY: an initialiser, run by the C library before `main`; it makes system calls without pointers
+// to anything but its own variables, and stores atomics.
 #[unsafe(link_section = ".init_array")]
 #[used]
 static REMEMBER: extern "C" fn() = remember;
 
 extern "C" fn remember() {
-    // SAFETY: queries only: no new action, no new set. Zeroed is a valid value of both types.
+    // SAFETY: queries, and a default action: no handler is installed. Zeroed is a valid value of both
+    // types.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action) == 0 {
-            PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Relaxed);
+        let is_ignored = |signal| {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut action) == 0
+                && action.sa_sigaction == libc::SIG_IGN
+        };
+        PIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Relaxed);
+        if is_ignored(libc::SIGCHLD) {
+            // The kernel would reap children by itself, with their statuses.
+            CHILD_IGNORED.store(true, Relaxed);
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         }
+        let is_closed = |descriptor: &i32| libc::fcntl(*descriptor, libc::F_GETFD) < 0;
+        CLOSED.store((0..3).filter(is_closed).map(|descriptor| 1 << descriptor).sum(), Relaxed);
         let mut blocked = 0u64;
         let set = (&raw mut blocked).cast::<libc::sigset_t>();
         // The kernel's set is 8 bytes; glibc's is longer, so this is the system call itself.
@@ -69,13 +82,20 @@ pub fn survive_size_limit() {
     }
 }
 
-/// Restores the signal state saved by [`remember`]. Runs in the child, last before exec.
+/// Restores the state saved by [`remember`]. Runs in the child, last before exec.
 fn restore() -> io::Result<()> {
-    let blocked = BLOCKED.load(Relaxed);
+    let (blocked, closed) = (BLOCKED.load(Relaxed), CLOSED.load(Relaxed));
     // SAFETY: async-signal-safe system calls, allowed between fork and exec.
     unsafe {
         if PIPE_IGNORED.load(Relaxed) {
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        }
+        if CHILD_IGNORED.load(Relaxed) {
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        }
+        // Rust's runtime has opened /dev/null there.
+        for descriptor in (0..3).filter(|descriptor| closed & (1 << descriptor) != 0) {
+            libc::close(descriptor);
         }
         if SIZE_SIGNAL_TAKEN.load(Relaxed) {
             libc::signal(libc::SIGXFSZ, libc::SIG_DFL);

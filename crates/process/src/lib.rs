@@ -12,7 +12,7 @@ pub mod freezer;
 pub mod go;
 pub mod injection;
 pub mod launch;
-mod limits;
+pub mod limits;
 pub mod memory;
 pub mod pages;
 pub mod proc;

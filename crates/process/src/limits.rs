@@ -7,8 +7,9 @@ use crate::target::{Target, tracer_of};
 use nix::errno::Errno;
 use std::fs;
 
-/// Maximum number of mappings that the agent makes, and the dynamic linker for it.
-const MAPPINGS: usize = 24;
+/// Number of mappings that a process must be able to add: more than the agent, the dynamic linker for
+/// it, and the veneers of most programs take, so that the program itself is left some.
+const MAPPINGS: usize = 64;
 /// Bytes of address space for the agent's file and its first mappings.
 const AGENT: u64 = 64 << 20;
 /// KiB of address space that the agent's file takes, which count as locked memory in a process that
@@ -33,15 +34,23 @@ pub fn explain(target: &Target, reason: Reason) -> Reason {
     }
 }
 
+/// Fails if a process has so many mappings that those of calltap could take its last ones.
+pub fn check_mappings(target: &Target) -> Result<(), Reason> {
+    let maps = fs::read_to_string(proc::place(target.pid).join("maps")).unwrap_or_default();
+    let count = maps.lines().count();
+    let most = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    match most.trim().parse::<usize>() {
+        Ok(most) if count + MAPPINGS > most => Err(Reason::NoMappings { count }),
+        _ => Ok(()),
+    }
+}
+
 fn exhausted(target: &Target) -> Option<Reason> {
+    if let Err(reason) = check_mappings(target) {
+        return Some(reason);
+    }
     let place = proc::place(target.pid);
     let read = |name: &str| fs::read_to_string(place.join(name)).unwrap_or_default();
-    let count = read("maps").lines().count();
-    let most =
-        fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
-    if most.is_some_and(|most: usize| count + MAPPINGS > most) {
-        return Some(Reason::NoMappings { count });
-    }
     let limits = read("limits");
     let files = fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
     if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {

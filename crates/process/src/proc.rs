@@ -64,7 +64,11 @@ const ENDS_PROCESS: u32 = 0x8 | 0x200 | 0x400;
 
 /// Returns the kernel's flags of a process.
 fn flags(pid: u32) -> Option<u32> {
-    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(FLAGS)?.parse().ok()
+    flags_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn flags_in(stat: &str) -> Option<u32> {
+    words(stat)?.nth(FLAGS)?.parse().ok()
 }
 
 /// Whether a process is a thread of the kernel.
@@ -238,8 +242,26 @@ pub fn without_deleted(path: &Path) -> &Path {
     }
 }
 
-/// Returns the current threads of a process.
+/// Returns the current threads of a process that run its program: those of the kernel are left out.
 pub fn threads(process: u32) -> Vec<u32> {
+    let mut tids = tasks(process);
+    tids.retain(|tid| !is_worker(process, *tid));
+    tids
+}
+
+/// Whether the kernel has created a thread in a process for its own work: of io_uring, vhost or
+/// KVM. Such a thread never runs the program. ptrace stops it, but its registers mean nothing.
+pub fn is_worker(process: u32, tid: u32) -> bool {
+    const PF_IO_WORKER: u32 = 0x10;
+    // Before Linux 6.4 this flag was that of a thread that had loaded a module into the kernel.
+    const PF_USER_WORKER: u32 = 0x4000;
+    // The file of the thread, not /proc/TID/stat: there the kernel adds up all threads.
+    let flags = || flags_in(&fs::read_to_string(format!("/proc/{process}/task/{tid}/stat")).ok()?);
+    tid != process && flags().is_some_and(|flags| flags & (PF_IO_WORKER | PF_USER_WORKER) != 0)
+}
+
+/// Returns the tasks of a process: its threads, and those that the kernel has created in it.
+pub fn tasks(process: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

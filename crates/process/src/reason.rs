@@ -64,6 +64,8 @@ calltap_sites::reasons! {
         "it has no thread that calltap can use", "try again";
     NoStack = "no-stack",
         "each time that calltap stopped its threads, no stack had room", "try again";
+    CompatibilityMode = "compatibility-mode",
+        "each time that calltap stopped its threads, they ran 32-bit code", "try again";
     Inside { what: String } = "inside",
         "each time that calltap stopped its threads, they were in {what}", "try again";
     ThreadGone = "thread-gone",
@@ -100,7 +102,7 @@ calltap_sites::reasons! {
     NoData = "no-data",
         "it may map no more memory of its own: raise its limit of data (RLIMIT_DATA, ulimit -d)", "raise the limit";
     NoMappings { count: usize } = "no-mappings",
-        "it has {count} memory mappings, and may have no more: raise the kernel's limit (sysctl vm.max_map_count)", "raise the limit";
+        "it has {count} memory mappings, and may have too few more for calltap: raise the kernel's limit (sysctl vm.max_map_count)", "raise the limit";
     NoFiles = "no-files",
         "it may open no more files: raise its limit (RLIMIT_NOFILE, prlimit --nofile)", "raise the limit";
     NoLockedMemory = "no-locked-memory",

@@ -26,6 +26,7 @@ use calltap_process::proc;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::threads::{Keep, StoppedThread};
+use calltap_process::ptrace::urgent::is_background;
 use calltap_process::target::Target;
 use nix::libc::user_regs_struct;
 use std::path::Path;
@@ -251,9 +252,11 @@ impl Planner<'_> {
         }
         // Other threads need a moment, which they may get while the rest stands still.
         for _ in 0..ROUNDS {
-            let Some(thread) = held.iter_mut().find(|thread| frames::find(&ranges, thread.regs.rip)) else {
-                break;
+            // On a busy machine a background thread would not get a processor while the rest stands.
+            let inside = |thread: &&mut StoppedThread| {
+                frames::find(&ranges, thread.regs.rip) && !is_background(thread.tid)
             };
+            let Some(thread) = held.iter_mut().find(inside) else { break };
             // A thread that has ended is not inside a site.
             let _ = thread.run().and_then(|()| {
                 std::thread::sleep(MOMENT);

@@ -24,7 +24,7 @@ use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::threads::{NotHeld, StoppedThread};
 use calltap_process::target::{Symbols, Target, is_libc};
-use calltap_process::{proc, seccomp};
+use calltap_process::{limits, proc, seccomp};
 use nix::errno::Errno;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -120,6 +120,7 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
 
 /// Loads the agent into a process, or finds it from an earlier attach, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
+    limits::check_mappings(target).map_err(|reason| target.refuse(reason))?;
     let mut stops = Stops { threads: proc::threads(target.pid).len(), ..Stops::default() };
     let readable = check_filters(target, &mut stops)?;
     shared.control().unreadable.store(u32::from(!readable), Relaxed);
@@ -247,7 +248,8 @@ fn open(
     if let Err(failed) = inferior.call(&mut thread, &call, LOAD) {
         return Ok((thread, Err(target.refuse(failed).into())));
     }
-    let complaint = inferior.place.complaint(&mut inferior.text);
+    let regions = maps::read(target.pid).map_err(|error| target.refuse(error))?;
+    let complaint = inferior.place.complaint(&mut inferior.text, &regions);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
         let call = Call::new(munmap, *scratch);
         let _ = inferior.call(&mut thread, &call, CALL);

@@ -4,11 +4,13 @@
 #include "e2e.h"
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -246,9 +248,17 @@ static void own_words(void) {
     }
 }
 
+// The kernel has a thread of its own in the process, which takes requests from a ring.
+static void kernel_thread(void) {
+    struct io_uring_params parameters = {.flags = IORING_SETUP_SQPOLL, .sq_thread_idle = 10};
+    if (syscall(SYS_io_uring_setup, 8, &parameters) < 0) FAIL("io_uring_setup\n");
+    for (long i = 0; !over; i++) { check(i); if (i % 1000 == 0) rest(100); }
+}
+
 int main(int argc, char **argv) {
     struct { const char *name; void (*run)(void); } all[] = {{"queue", queue}, {"timer", timer}, {"users", users}, {"stacks", stacks}, {"allocator", allocator}, {"sequences", sequences}, {"linker", linker}, {"no tsc", no_tsc},
-        {"leftovers", leftovers}, {"users and threads", users_and_threads}, {"own words", own_words}, {"mappings", mappings}};
+        {"leftovers", leftovers}, {"users and threads", users_and_threads}, {"own words", own_words}, {"mappings", mappings},
+        {"kernel thread", kernel_thread}};
     sigset_t every, none;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &none);

@@ -110,7 +110,8 @@ impl<'a> Inferior<'a> {
             match StoppedThread::take(self.target.pid, tid) {
                 Ok(thread) if let Some(why) = unfit(&thread) => last = why,
                 Ok(thread)
-                    if go::has_room(&thread, &mut self.text)
+                    if thread.is_in_64_bit_code()
+                        && go::has_room(&thread, &mut self.text)
                         && !threads::has_children(self.target.pid, tid) =>
                 {
                     return Ok(thread);
@@ -153,6 +154,7 @@ impl<'a> Inferior<'a> {
                     Ok(thread) if let Some(why) = unfit(&thread) => {
                         (last, unfit_threads) = (why, unfit_threads + 1)
                     }
+                    Ok(thread) if !thread.is_in_64_bit_code() => last = Reason::CompatibilityMode,
                     Ok(thread) if !go::has_room(&thread, &mut self.text) => {
                         last = Reason::NoStack;
                     }

@@ -18,7 +18,7 @@
 
 use super::flags::plain;
 use crate::injection::call::Call;
-use crate::memory::maps::Region;
+use crate::memory::maps::{self, Region};
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{FAULT_SIGNALS, Interrupted, NotHeld, StoppedThread};
 use crate::reason::Reason;
@@ -300,8 +300,10 @@ impl Place {
         mut behind_text: impl FnMut(&Region, usize) -> Option<(u64, Vec<u8>)>,
     ) -> Vec<Place> {
         let gaps = regions.windows(2).rev().map(|pair| (pair[0].end, pair[1].start));
-        let wide =
-            gaps.filter(|(start, end)| *end < USER_END && end - start >= GAP).map(|(_, end)| end - GAP / 2);
+        // The middle of a gap is out of reach of a stack above it, which may grow.
+        let wide = gaps
+            .filter(|(start, end)| *end < USER_END && end - start >= GAP)
+            .map(|(start, end)| start + (end - start) / 2);
         let Some(scratch) = wide.map(|at| at / PAGE * PAGE).next() else { return Vec::new() };
         let executable = regions.iter().filter(|region| region.executable);
         let place = |region: &Region| {
@@ -463,8 +465,10 @@ impl Place {
     }
 
     /// Returns the complaint of the last call, if there was one, with address and length of the
-    /// scratch memory, which is then still mapped.
-    pub fn complaint(&self, text: &mut ProcessText) -> Option<(String, [u64; 2])> {
+    /// scratch memory, which is then still mapped. `regions`: the mappings after the call. Memory
+    /// that is not mapped is not read: below a stack, the kernel would extend the stack for it.
+    pub fn complaint(&self, text: &mut ProcessText, regions: &[Region]) -> Option<(String, [u64; 2])> {
+        maps::at(regions, self.scratch).filter(|region| region.start == self.scratch)?;
         let mut address = [0; 8];
         text.read(Avma(self.scratch + RESULT), &mut address).ok()?;
         let address = u64::from_le_bytes(address);

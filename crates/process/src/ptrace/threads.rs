@@ -26,7 +26,7 @@ pub use trip::{Interrupted, Trip};
 
 use crate::proc;
 use crate::ptrace::tracees::{self, Reaper};
-use crate::ptrace::urgent::Urgent;
+use crate::ptrace::urgent::{Urgent, is_background};
 use crate::ptrace::wait::{self, Report};
 use crate::status::Status;
 use all::{keep, take_back};
@@ -75,7 +75,8 @@ fn pid(tid: u32) -> Pid {
 }
 
 /// Returns the threads of a process in the order in which to try them: last those that have
-/// [children](has_children), before them those that wait in a call which a stop ends with EINTR.
+/// [children](has_children), before them those that may not get a processor for long, before them
+/// those that wait in a call which a stop ends with EINTR.
 pub fn list_politely(process: u32) -> Vec<u32> {
     let mut tids = proc::threads(process);
     let waits = |tid: &u32| {
@@ -83,7 +84,7 @@ pub fn list_politely(process: u32) -> Vec<u32> {
         let number = call.split(' ').next().and_then(|word| word.parse().ok());
         number.is_some_and(|number| RESTARTABLE.contains(&number))
     };
-    tids.sort_by_cached_key(|tid| (has_children(process, *tid), waits(tid)));
+    tids.sort_by_cached_key(|tid| (has_children(process, *tid), is_background(*tid), waits(tid)));
     tids
 }
 
@@ -316,6 +317,14 @@ impl StoppedThread {
         }
         regs.orig_rax = u64::MAX;
         regs
+    }
+
+    /// Whether the thread executes 64-bit code. A thread of a program that also has 32-bit code, as
+    /// Wine's, would run injected code in the wrong mode.
+    pub fn is_in_64_bit_code(&self) -> bool {
+        /// `__USER_CS`.
+        const USER_CODE: u64 = 0x33;
+        self.regs.cs == USER_CODE
     }
 
     /// Whether the thread is stopped and has not been killed.

@@ -22,6 +22,7 @@ use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::pages;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::threads::{NotHeld, StoppedThread, aside};
+use calltap_process::ptrace::urgent::is_background;
 use calltap_process::target::Target;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -253,6 +254,10 @@ impl<'a> Detaching<'a> {
                     return Ok(Some(Obstacle::Interrupted { thread: thread.tid }));
                 }
                 last = Some(Obstacle::Runs { thread: thread.tid, at });
+                // On a busy machine it would not get a processor while the others stand still.
+                if is_background(thread.tid) {
+                    return Ok(last);
+                }
                 thread.run()?;
                 thread::sleep(MOMENT);
                 thread.halt()?;
@@ -278,6 +283,9 @@ impl<'a> Detaching<'a> {
         }
         if !self.changes.restore(text, stacks, &mut self.notes.ours) {
             return Some(Obstacle::WillReturn);
+        }
+        if let Some(at) = self.changes.foreign {
+            return Some(Obstacle::ForeignCode { at });
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
@@ -329,11 +337,16 @@ impl<'a> Detaching<'a> {
     /// obstacle.
     fn gives_up(&self, last: &Obstacle) -> Option<String> {
         let limit = match last {
+            Obstacle::ForeignCode { .. } => Duration::ZERO,
             Obstacle::NotHeld(NotHeld::Shared(_)) | Obstacle::UnwindsStopped { .. } => UNWINDING,
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };
-        let leads = if self.whole { "no new call reaches it" } else { "nothing leads to it any more" };
+        let leads = match last {
+            Obstacle::ForeignCode { .. } => "'calltap detach' removes them once that tool has gone",
+            _ if self.whole => "no new call reaches it",
+            _ => "nothing leads to it any more",
+        };
         (self.since.elapsed() > limit).then(|| format!("{last}: calltap's mappings stay, and {leads}"))
     }
 }

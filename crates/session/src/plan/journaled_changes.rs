@@ -64,6 +64,8 @@ pub struct JournaledChanges {
     pub sites: Vec<PatchedSite>,
     /// Mapped veneers: address, length.
     pub veneers: Vec<(u64, u64)>,
+    /// The first place whose code another tool has changed since calltap did.
+    pub foreign: Option<Avma>,
     /// Code and files that were mapped when the patched sites were last compared with them.
     seen: Vec<Region>,
 }
@@ -133,7 +135,8 @@ impl JournaledChanges {
                 _ => {}
             }
         }
-        JournaledChanges { sites: sites.into_values().collect(), veneers, seen: code_and_files(regions) }
+        let (sites, seen) = (sites.into_values().collect(), code_and_files(regions));
+        JournaledChanges { sites, veneers, foreign: None, seen }
     }
 
     /// Forgets sites that are no longer mapped. Does nothing if code and files are mapped as at the
@@ -187,6 +190,7 @@ impl JournaledChanges {
         let changes: Vec<Change<'_>> = found.changes().collect();
         report(carry_out(text, changes.iter().copied(), granted), &changes, &mut notes.ours);
         if let [(at, bytes), more @ ..] = &found.others[..] {
+            self.foreign = Some(*at);
             add(&mut notes.others, changed(&places(*at, more.len()), bytes));
         }
     }

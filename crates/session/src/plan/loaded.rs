@@ -6,7 +6,7 @@ mod recalled;
 mod requested;
 
 use crate::plan::journal::Entry;
-use crate::plan::modules::Mapped;
+use crate::plan::modules::{Mapped, is_among};
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_names::{FunctionNames, GlobSet};
@@ -126,7 +126,7 @@ impl ProcessModule {
     /// is gone are forgotten.
     pub fn is_there(&mut self, now: &[Mapped], regions: &[Region]) -> bool {
         if !self.is_made() {
-            return now.iter().any(|now| now.is_same(&self.mapped));
+            return is_among(now, &self.mapped);
         }
         let is_there = |site: &Site| {
             let (start, end) = (site.address().0, site.address().0 + site.len() as u64);

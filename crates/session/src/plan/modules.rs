@@ -50,8 +50,8 @@ const MADE: &str = "[jit]";
 /// Maximum distance between two segments of one object.
 const GAP: u64 = 64 << 20;
 
-/// Returns the files that a process has mapped executable, by address. Files of the session
-/// directory `session`, and those of [earlier sessions](is_session_file), do not count.
+/// Returns the files that a process has mapped executable, by the address of their text. Files of
+/// the session directory `session`, and those of [earlier sessions](is_session_file), do not count.
 pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     let is_own = |region: &Region| region.path.starts_with(session) || is_session_file(&region.path);
@@ -78,7 +78,14 @@ pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
         }
     }
     found.retain(|mapped| mapped.text.1 != 0);
+    found.sort_by_key(|mapped| mapped.text.1);
     found
+}
+
+/// Whether a file is among those that [`mapped`] has returned.
+pub fn is_among(all: &[Mapped], one: &Mapped) -> bool {
+    let found = all.binary_search_by_key(&one.text.1, |mapped| mapped.text.1);
+    found.is_ok_and(|n| all[n].is_same(one))
 }
 
 impl Mapped {

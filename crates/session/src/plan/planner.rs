@@ -85,6 +85,8 @@ pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) modules: Vec<ProcessModule>,
+    /// Mapped files without a function that can be traced, or of which none is selected.
+    without_sites: Vec<Mapped>,
     /// Inode of its program, and the symbolic link through which that was started.
     link: Option<(u64, String)>,
     /// Whether the dynamic linker reports changes of its list of objects.
@@ -98,6 +100,15 @@ pub(crate) struct Process {
     /// have to be read.
     forked: bool,
     pub(crate) text: Option<ProcessText>,
+}
+
+impl Process {
+    /// Returns the addresses of the text of known files.
+    fn known_text(&self) -> HashSet<u64> {
+        let modules = self.modules.iter().filter(|module| !module.is_made());
+        let files = modules.map(|module| &module.mapped).chain(&self.without_sites);
+        files.map(|file| file.text.1).collect()
+    }
 }
 
 /// The sites of a session.
@@ -230,6 +241,7 @@ impl<'a> Planner<'a> {
                 (parent.modules.iter().map(ProcessModule::inherited).collect(), parent.watched);
             Process {
                 modules,
+                without_sites: parent.without_sites.clone(),
                 link: parent.link.clone(),
                 watched,
                 watch_through: parent.watch_through,

@@ -6,7 +6,7 @@ use super::{NotHeld, SHORT_PATIENCE, StoppedThread, has_children, has_ended, int
 use crate::proc;
 use crate::ptrace::sharing;
 use crate::ptrace::tracees::{self, Reaper};
-use crate::ptrace::urgent::Urgent;
+use crate::ptrace::urgent::{Urgent, is_background};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
@@ -73,13 +73,19 @@ impl StoppedThread {
         let mut held = Stopped { held: take_back(process, None), parents };
         loop {
             let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
-            let mut new = proc::threads(process);
-            new.retain(|tid| !known.contains(tid));
+            let mut new = proc::tasks(process);
+            new.retain(|tid| !known.contains(tid) && !proc::is_worker(process, *tid));
             let before = held.len();
-            let Part { held: new, failed } = stop_threads(process, new)?;
-            held.held.extend(new);
-            if let Some(failed) = failed {
-                return Err(failed);
+            // Each thread stops only once it has a processor. The others run on until those have
+            // stopped that may not have one for long.
+            let (background, others): (Vec<u32>, Vec<u32>) =
+                new.into_iter().partition(|tid| is_background(*tid));
+            for tids in [background, others].into_iter().filter(|tids| !tids.is_empty()) {
+                let Part { held: new, failed } = stop_threads(process, tids)?;
+                held.held.extend(new);
+                if let Some(failed) = failed {
+                    return Err(failed);
+                }
             }
             // Threads that were running may have started others. If all are held, counting suffices
             // and costs no time of a stop.
@@ -106,7 +112,8 @@ impl StoppedThread {
     /// Whether these are all threads of a process.
     pub fn are_all(process: u32, held: &[StoppedThread]) -> bool {
         let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
-        proc::threads(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
+        let is_held = |tid: u32| known.contains(&tid) || has_ended(tid) || proc::is_worker(process, tid);
+        proc::tasks(process).into_iter().all(is_held)
     }
 }
 

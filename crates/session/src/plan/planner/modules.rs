@@ -5,7 +5,7 @@ use super::{Planner, Reach};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::ProcessModule;
-use crate::plan::modules::{Identity, Mapped, mapped};
+use crate::plan::modules::{Identity, Mapped, is_among, mapped};
 use crate::plan::nonlocal::nonlocal_exits;
 use crate::plan::program::Program;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
@@ -215,7 +215,10 @@ impl<'a> Planner<'a> {
         let mut modules: Vec<(u32, Vec<ProcessModule>)> = self
             .processes
             .iter_mut()
-            .map(|(index, process)| (*index, std::mem::take(&mut process.modules)))
+            .map(|(index, process)| {
+                process.without_sites.clear();
+                (*index, std::mem::take(&mut process.modules))
+            })
             .collect();
         for module in modules.iter_mut().flat_map(|(_, modules)| modules).filter(|module| !module.is_made()) {
             if let Some(binary) = self.binary(&module.mapped, pid, program) {
@@ -281,11 +284,16 @@ impl<'a> Planner<'a> {
             records.push(Record::Module(old.record).into());
         }
         process.modules = kept;
-        for new in now {
-            if process.modules.iter().any(|old| old.mapped.is_same(&new)) {
+        process.without_sites.retain(|file| is_among(&now, file));
+        let known = process.known_text();
+        for new in now.into_iter().filter(|new| !known.contains(&new.text.1)) {
+            let Some(binary) = self.binary(&new, pid, program) else {
+                // A file that could not be read is tried again.
+                if new.identity(pid).is_some() && !self.interrupted.load(Acquire) {
+                    process.without_sites.push(new);
+                }
                 continue;
-            }
-            let Some(binary) = self.binary(&new, pid, program) else { continue };
+            };
             let Some(bias) = new.bias(&binary) else { continue };
             let has_sleds = binary.functions.iter().any(|function| function.kind() == SiteKind::Xray);
             without_stub = without_stub.or_else(|| calls_without_stub(&binary.called_without_stub));
