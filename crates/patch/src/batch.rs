@@ -8,7 +8,8 @@
 //! read. If a debugger or the kernel's uprobes set or remove a breakpoint there in the meantime,
 //! that change is lost. Each step therefore reads a span again directly before writing it, so the
 //! window is some ten microseconds instead of the whole batch. One buffer for all spans stays in
-//! the cache, so this costs no time.
+//! the cache, so this costs no time. Where the program itself may write meanwhile, each site is a
+//! span of its own.
 
 use crate::address::Avma;
 use crate::site::{Demand, Site, State};
@@ -29,6 +30,10 @@ pub trait Text {
     /// The instruction of a site while its bytes are changed.
     fn transition(&self) -> Transition {
         Transition::Test
+    }
+    /// Whether the program itself may write at this address during a batch.
+    fn may_program_write(&self, _at: Avma) -> bool {
+        false
     }
     /// Whether interrupted batches may have left a breakpoint.
     fn after_int3(&self) -> bool {
@@ -217,11 +222,13 @@ impl<E: Clone> Plan<E> {
         see: &mut dyn FnMut(&[u8]),
     ) {
         let mut span: Vec<(usize, Change<'a>)> = Vec::new();
-        let (mut first, mut end) = (0, 0);
+        let (mut first, mut end, mut is_alone) = (0, 0, false);
         for (n, change) in changes {
             let start = change.site.address().0;
             let next = start + change.site.len() as u64;
-            if span.is_empty() || start / PAGE > end / PAGE + 1 || next.max(end) - first > SPAN {
+            let was_alone = std::mem::replace(&mut is_alone, text.may_program_write(Avma(start)));
+            let is_far = start / PAGE > end / PAGE + 1 || next.max(end) - first > SPAN;
+            if span.is_empty() || is_far || is_alone || was_alone {
                 self.add_span(text, first, end, &span, see);
                 span.clear();
                 first = start;

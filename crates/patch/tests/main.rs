@@ -7,3 +7,4 @@ mod bytes;
 mod copy;
 mod model;
 mod prepared;
+mod written;

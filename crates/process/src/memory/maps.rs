@@ -135,6 +135,13 @@ impl Others {
     }
 }
 
+/// Returns the ranges of code that the process itself may write to.
+pub fn writable_code(pid: u32) -> Vec<(u64, u64)> {
+    let regions = code_and_files(pid).unwrap_or_default();
+    let writable = regions.iter().filter(|region| region.executable && region.writable);
+    writable.map(|region| (region.start, region.end)).collect()
+}
+
 /// Returns the stack of a thread around an address: the mapping, and the free range below that it
 /// may grow into.
 pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {

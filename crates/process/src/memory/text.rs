@@ -44,6 +44,8 @@ pub struct ProcessText {
     /// Whether a killed controller may have left a breakpoint in a site.
     pub after_int3: bool,
     in_batch: bool,
+    /// Code that the program itself may write to, as of the beginning of the batch.
+    writable: Vec<(u64, u64)>,
     /// Whether a read may wait for a thread of the process.
     serves_faults: bool,
     /// Time after which a write in a batch fails.
@@ -61,15 +63,16 @@ impl ProcessText {
         let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
         let (sync, through, after_int3, in_batch) = (Sync::Barrier, Transition::Test, false, false);
         let serves_faults = faults::serves_faults(pid);
-        Ok(ProcessText { pid, memory, sync, through, after_int3, in_batch, serves_faults, until: None })
+        let (writable, until) = (Vec::new(), None);
+        Ok(ProcessText { pid, memory, sync, through, after_int3, in_batch, writable, serves_faults, until })
     }
 
     /// Opens the same memory for use by another thread.
     pub fn shared(&self) -> Option<ProcessText> {
         let memory = self.memory.try_clone().ok()?;
         let ProcessText { pid, sync, through, after_int3, serves_faults, .. } = *self;
-        let in_batch = false;
-        Some(ProcessText { pid, memory, sync, through, after_int3, in_batch, serves_faults, until: None })
+        let (in_batch, writable, until) = (false, Vec::new(), None);
+        Some(ProcessText { pid, memory, sync, through, after_int3, in_batch, writable, serves_faults, until })
     }
 
     /// Reads many places (address, length) with few system calls. The threads of the process must
@@ -227,8 +230,14 @@ impl Text for ProcessText {
         self.after_int3
     }
 
+    fn may_program_write(&self, at: Avma) -> bool {
+        self.writable.iter().any(|(start, end)| (*start..*end).contains(&at.0))
+    }
+
     fn begin(&mut self, changes: &mut dyn Iterator<Item = Change<'_>>, granted: Demand) {
         self.in_batch = true;
+        // Stopped threads write nothing.
+        self.writable = if self.sync == Sync::Quiet { Vec::new() } else { maps::writable_code(self.pid) };
         if patch_log::is_kept() {
             let (pid, quiet) = (self.pid, self.sync == Sync::Quiet);
             let (transition, after_int3) = (self.transition(), self.after_int3());
