@@ -2,6 +2,7 @@
 
 mod builds;
 mod confined;
+mod containers;
 mod forked;
 mod hardened;
 mod hazards;
@@ -11,6 +12,7 @@ mod namespaces;
 mod placed;
 mod privileges;
 mod refused;
+mod replaced;
 mod running;
 mod sandbox;
 mod snapshots;
