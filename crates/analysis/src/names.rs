@@ -1,6 +1,6 @@
 //! Demangled names of the functions, modules and threads of a trace.
 
-use calltap_names::{ShortNames, Word, demangle, is_named};
+use calltap_names::{ShortNames, Word, demangle, file_name, is_named};
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -117,5 +117,5 @@ impl<'a> Names<'a> {
 
 /// Returns the last component of a path.
 pub fn base_name(path: &str) -> &str {
-    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+    file_name(path)
 }

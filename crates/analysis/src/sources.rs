@@ -3,6 +3,7 @@
 pub(crate) mod drive;
 pub(crate) mod memory;
 pub mod part;
+mod picker;
 pub(crate) mod reader;
 pub(crate) mod recent;
 pub(crate) mod share;

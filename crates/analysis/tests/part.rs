@@ -94,6 +94,20 @@ fn a_subtree_its_first_levels_and_long_calls() {
 }
 
 #[test]
+fn calls_of_some_functions_alone() {
+    let which = Which { functions: vec![Word::new("f"), Word::new("h")], ..Which::default() };
+    same(
+        &replayed(which),
+        "
+           main-100    | + 30.000 us   |  f();
+           main-100    |               |  f() {
+           main-100    |   5.000 us    |    h();
+           main-100    | + 45.000 us   |  }
+    ",
+    );
+}
+
+#[test]
 fn views_say_that_they_show_a_part() {
     let source = recording(CALLS);
     let which = Which { from: Some(25_000), until: Some(60_000), ..Which::default() };
@@ -269,6 +283,19 @@ proptest! {
             let calls_another = before.is_some_and(|before| before > call.depth);
             prop_assert!(calls_another || call.site == SiteId(target.into()), "{:?}", call);
         }
+    }
+
+    /// Of chosen functions, a part has all calls of the whole, and none of another function. Calls
+    /// that are left out take no time away.
+    #[test]
+    fn calls_of_chosen_functions_are_those_of_the_whole(words in words(), chosen in 0..4_u8, tame in any::<bool>()) {
+        let source = source(&words, tame);
+        let is_chosen = |call: &(ThreadId, SiteId, u64, u64)| call.1 == SiteId(chosen.into());
+        let whole: Vec<_> = known(&seen(&source)).into_iter().filter(is_chosen).collect();
+        let part = Part::new(&source, Which { functions: vec![Word::new(&format!("f{chosen}"))], ..Which::default() });
+        let shown = seen(&part);
+        prop_assert_eq!(known(&shown), whole);
+        prop_assert!(shown.calls.iter().all(|(_, call)| call.site == SiteId(chosen.into())));
     }
 
     /// Consecutive windows add up to the whole, path by path; so do threads.

@@ -52,7 +52,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         match one(*pid) {
             Ok(()) => done += 1,
             Err(error) if listed.len() > 1 && *was_there && many::is_of_ended(&error) => {
-                tell!("calltap: {error:#}: skipped, as it ended meanwhile");
+                tell!("calltap: {error:#}; skipped");
             }
             Err(error) => {
                 failed.take().into_iter().for_each(|error: anyhow::Error| tell!("calltap: {error:#}"));

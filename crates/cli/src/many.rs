@@ -46,7 +46,7 @@ pub fn refused(error: &Error) -> ExitCode {
     if !processes::is_one_of_many() || !has_ended(error) {
         return ending::refused(error);
     }
-    tell!("calltap: {error}: skipped, as it ended meanwhile");
+    tell!("calltap: {error}; skipped");
     ExitCode::from(ENDED)
 }
 

@@ -37,8 +37,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }
-    // In a call graph, `--depth` limits the table instead of the calls.
-    let part = Part::new(&reader, part::which(&reader, arguments, name != "graph")?);
+    let is_of_spans = arguments.text("to").as_deref() == Some("otlp");
+    // In a call graph, `--depth` limits the table instead of the calls. Tables and spans are of the
+    // functions of `-F`, with the times that they have in the whole.
+    let functions = name == "replay" || name == "export" && !is_of_spans;
+    let part = Part::new(&reader, part::which(&reader, arguments, name != "graph", functions)?);
     let source: &dyn Source = &part;
     if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
         return dataset(source, arguments);
@@ -70,6 +73,9 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
 /// Returns a hint for a word that is no file, and may be a format or a function.
 fn instead_of_file(command: &str, path: &Path) -> String {
     let word = path.to_string_lossy();
+    if word == "-" {
+        return "; traces are not read from standard input: write it to a file".to_owned();
+    }
     if path.exists() || word.contains(['/', '.']) {
         return String::new();
     }
@@ -216,15 +222,12 @@ impl View<'_> {
             (true, false) if !self.source.has_time() => {
                 bail!("--to otlp needs times, and the trace has none (--clock counter)")
             }
-            (false, false) => bail!("-F needs '--to otlp': it names the functions that become spans"),
-            (false, true) if self.arguments.text("trace-id").is_some() => {
+            (false, _) if self.arguments.text("trace-id").is_some() => {
                 bail!("--trace-id needs '--to otlp': it joins spans")
             }
             _ => {}
         }
-        for glob in &globs {
-            must_match(self.source.meta(), glob)?;
-        }
+        globs.iter().try_for_each(|glob| must_match(self.source.meta(), glob))?;
         let by = self.by(format.as_deref())?;
         let options = export::Options {
             by,

@@ -18,7 +18,7 @@ mod word;
 pub use demangle::demangle;
 pub use function::FunctionNames;
 pub use glob::Glob;
-pub use module::ModuleNames;
+pub use module::{ModuleNames, file_name};
 pub use nearest::nearest_names;
 pub use polls::{Polled, dropped, first_parameter, is_type, poll, wakes, without_parameters};
 pub use printable::{printable, printable_bytes};

@@ -22,10 +22,20 @@ impl<'a> ModuleNames<'a> {
     }
 }
 
+/// Mark of the kernel behind the path of a file that was removed or replaced.
+const DELETED: &str = " (deleted)";
+
+/// Returns a file's name without directories; of one that was removed or replaced while it was
+/// mapped, its former name.
+pub fn file_name(path: &str) -> &str {
+    let path = path.strip_suffix(DELETED).unwrap_or(path);
+    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+}
+
 /// Returns the spellings of a file name: `libssl.so.3` is also `libssl.so`, `libssl` and `ssl`;
 /// `libc-2.31.so` also `libc` and `c`.
 fn spellings(file: &str) -> impl Iterator<Item = &str> {
-    let name = file.rsplit('/').next().unwrap_or(file);
+    let name = file_name(file);
     let stem = name.find(".so").filter(|at| name[at + 3..].is_empty() || name[at + 3..].starts_with('.'));
     let stem = stem.map(|at| &name[..at]);
     let linked = stem.map(|stem| &name[..stem.len() + 3]);

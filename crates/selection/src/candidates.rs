@@ -97,7 +97,10 @@ impl Candidates {
         // If a name is similar, a library without names is not the reason.
         let asked = if near.is_empty() { self.modules.len() } else { 1 };
         let near: Vec<String> = near.into_iter().map(in_message).collect();
-        let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+        let near = match near.is_empty() {
+            true => "; 'calltap sites FILE' lists those of a program or library".to_owned(),
+            false => format!("; nearest: {}", near.join(", ")),
+        };
         let files = self.modules.iter().zip(&self.files).take(asked);
         let files = files.map(|(module, (_, path))| (module.name.as_str(), &*module.binary, path.as_path()));
         let missing = most_missing_names(files).map(|(name, place)| format!(" ({name}: {place})"));

@@ -240,6 +240,9 @@ impl Types {
             // As Fortran passes all arguments that are not marked.
             classes.by_reference |= location.is_some_and(Location::is_address);
             classes.unknown |= rust && location.is_none() && classes.is_rusts_own(of) && !self.is_as_in_c(of);
+            if classes.unknown && location.is_some_and(Location::is_integer_register) {
+                classes.become_integer(of);
+            }
             let passed = next.place(of, classes, rust, gcc);
             is_other |= location.is_some_and(|location| location.contradicts(passed));
             parameters.push(Parameter { name, of, passed });

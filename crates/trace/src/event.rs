@@ -122,6 +122,16 @@ pub struct Batch {
     pub values: Values,
 }
 
+impl Batch {
+    /// Adds an event with its values.
+    pub fn push(&mut self, event: Event, values: &[u8]) {
+        if !values.is_empty() {
+            self.values.add(self.events.len(), values);
+        }
+        self.events.push(event);
+    }
+}
+
 /// Arguments and results: the stored bytes of some events of a [`Batch`] ([`crate::Captured`] tells
 /// their meaning).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -169,7 +169,7 @@ impl Sieve {
             (EventKind::ThreadEnded, closing) => {
                 closing.inspect(|closing| self.end(event, values, closing, out));
                 if self.begun {
-                    push(out, *event, values);
+                    out.push(*event, values);
                 }
             }
             (_, Some(closing)) => self.end(event, values, &closing, out),
@@ -241,7 +241,7 @@ impl Sieve {
             self.pass_marks(out);
             let Some(call) = self.calls.open().get(at) else { return };
             let Held { start, kind, values } = &call.data;
-            push(out, Event { ticks: (*start).max(self.rules.from), site: call.site, kind: *kind }, values);
+            out.push(Event { ticks: (*start).max(self.rules.from), site: call.site, kind: *kind }, values);
         }
         self.shown = innermost + 1 - root;
         self.pass_marks(out);
@@ -282,7 +282,7 @@ impl Sieve {
         };
         while self.marks.front().is_some_and(|(depth, _)| *depth <= waiting) {
             if let Some((_, event)) = self.marks.pop_front() {
-                push(out, event, &[]);
+                out.push(event, &[]);
             }
         }
     }
@@ -316,16 +316,16 @@ impl Sieve {
             match ending {
                 Ending::Tail if !began_before => tails.push(site),
                 Ending::Returned if !began_before => {
-                    push(out, Event { ticks, site, kind: EventKind::Exit { pops } }, values);
+                    out.push(Event { ticks, site, kind: EventKind::Exit { pops } }, values);
                     tails.clear();
                 }
                 Ending::Returned | Ending::Tail => {
                     end_tails(&mut tails, ticks, out);
-                    push(out, Event { ticks, site, kind: EventKind::Outside { pops: 1 } }, &[]);
+                    out.push(Event { ticks, site, kind: EventKind::Outside { pops: 1 } }, &[]);
                 }
                 // The end of the thread passes as an event of its own.
                 _ if event.kind == EventKind::ThreadEnded => {}
-                _ => push(out, Event { ticks, site, kind: EventKind::Left { pops: 1 } }, &[]),
+                _ => out.push(Event { ticks, site, kind: EventKind::Left { pops: 1 } }, &[]),
             }
         }
         end_tails(&mut tails, ticks, out);
@@ -339,7 +339,7 @@ impl Sieve {
             && self.has_level()
             && (self.root.is_some() || !self.rules.rooted)
         {
-            push(out, Event { kind: EventKind::Exit { pops: 0 }, ..*event }, values);
+            out.push(Event { kind: EventKind::Exit { pops: 0 }, ..*event }, values);
         }
     }
 
@@ -348,7 +348,7 @@ impl Sieve {
         let is_inside = self.root.is_some() || said.is_root || !self.rules.rooted;
         let is_inside = is_inside && (said.is_target || !self.rules.targeted);
         if self.begun && self.rules.longer.is_none() && is_inside && self.has_level() {
-            push(out, *event, values);
+            out.push(*event, values);
         }
     }
 
@@ -369,7 +369,7 @@ impl Sieve {
         let innermost = self.calls.open().last();
         if let (Some(call), true) = (innermost, self.shown > 0) {
             let kind = EventKind::Outside { pops: self.shown as u32 };
-            push(out, Event { ticks: at, site: call.site, kind }, &[]);
+            out.push(Event { ticks: at, site: call.site, kind }, &[]);
         }
     }
 }
@@ -378,15 +378,7 @@ impl Sieve {
 fn end_tails(tails: &mut Vec<SiteId>, ticks: u64, out: &mut Batch) {
     if let Some(&site) = tails.last() {
         let kind = EventKind::Exit { pops: tails.len() as u32 };
-        push(out, Event { ticks, site, kind }, &[]);
+        out.push(Event { ticks, site, kind }, &[]);
         tails.clear();
     }
-}
-
-/// Adds an event with its values to a batch.
-fn push(out: &mut Batch, event: Event, values: &[u8]) {
-    if !values.is_empty() {
-        out.values.add(out.events.len(), values);
-    }
-    out.events.push(event);
 }

@@ -1,6 +1,6 @@
 //! Names of sites, of return addresses, and of threads.
 
-use calltap_names::printable;
+use calltap_names::{file_name, printable};
 use calltap_selection::Listed;
 use calltap_trace::{Module, Site};
 use std::collections::{BTreeMap, HashMap};
@@ -231,7 +231,7 @@ impl Symbols {
         let inside = |module: &&Module| (module.range.0..module.range.1).contains(&address);
         let _ = match self.modules.values().filter(inside).max_by_key(|module| module.id) {
             Some(module) => {
-                let name = module.path.rsplit('/').next().unwrap_or_default();
+                let name = file_name(&module.path);
                 write!(text, "{name}+{:#x}", address.wrapping_sub(module.bias))
             }
             None => write!(text, "{address:#x}"),

@@ -1,5 +1,5 @@
-//! A part of a trace: selected threads, time, functions with their callees or callers, levels, or
-//! long calls.
+//! A part of a trace: selected threads, time, functions alone or with their callees or callers,
+//! levels, or long calls.
 //!
 //! A [`Part`] is a [`Source`] in front of every view, which sees the part as if only that had been
 //! recorded. A call that began before the part or continues after it is cut
@@ -8,12 +8,14 @@
 
 use crate::error::Error;
 use crate::names::Names;
+use crate::sources::picker::Picker;
 use crate::sources::source::{BatchStream, SharedSource, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
 use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Stay, Switch, ThreadId};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::mem;
 
 /// Selection of a part. Times are nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +34,8 @@ pub struct Which {
     pub depth: Option<usize>,
     /// Selects calls that take longer, nanoseconds.
     pub longer: Option<u64>,
+    /// Of these, selects the calls of matching functions alone; empty: all.
+    pub functions: Vec<Word>,
 }
 
 /// The selection in ticks and sites.
@@ -41,12 +45,18 @@ struct Rules {
     roots: Vec<bool>,
     /// Whether calls of the function are selected with the calls that lead to them, by site.
     targets: Vec<bool>,
+    /// Whether calls of the function are selected by themselves, by site; `None`: all.
+    functions: Option<Vec<bool>>,
 }
 
 impl Rules {
     fn of(&self, site: SiteId) -> Said {
         let is = |all: &[bool]| all.get(site.0 as usize).copied().unwrap_or(false);
         Said { is_root: is(&self.roots), is_target: is(&self.targets), levels: None }
+    }
+
+    fn is_chosen(&self, site: SiteId) -> bool {
+        self.functions.as_ref().is_none_or(|all| all.get(site.0 as usize).copied().unwrap_or(false))
     }
 }
 
@@ -116,9 +126,10 @@ impl<'a> Part<'a> {
 }
 
 fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
-    let Which { from, until, roots, targets, depth, longer, .. } = which;
-    let chooses = !roots.is_empty() || !targets.is_empty() || depth.is_some() || longer.is_some();
-    if from.is_none() && until.is_none() && !chooses {
+    let Which { from, until, roots, targets, depth, longer, functions, .. } = which;
+    let has_words = [roots, targets, functions].into_iter().any(|words| !words.is_empty());
+    let has_limits = depth.is_some() || longer.is_some();
+    if from.is_none() && until.is_none() && !has_words && !has_limits {
         return None;
     }
     let names = Names::new(source.meta(), false);
@@ -140,6 +151,7 @@ fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
         },
         roots: named(roots),
         targets: named(targets),
+        functions: (!functions.is_empty()).then(|| named(functions)),
     })
 }
 
@@ -167,14 +179,15 @@ fn clauses(source: &dyn Source, which: &Which) -> Vec<String> {
         let all = source.meta().threads.len() as u64;
         clauses.push(format!("{} of {}", threads.len(), counted(all, "thread")));
     }
-    if !which.roots.is_empty() {
-        let globs: Vec<&str> = which.roots.iter().map(Word::text).collect();
-        clauses.push(format!("{} and what it calls", globs.join(", ")));
-    }
-    if !which.targets.is_empty() {
-        let globs: Vec<&str> = which.targets.iter().map(Word::text).collect();
-        clauses.push(format!("{} and what leads to it", globs.join(", ")));
-    }
+    let mut named = |words: &[Word], before: &str, behind: &str| {
+        let words: Vec<&str> = words.iter().map(Word::text).collect();
+        if !words.is_empty() {
+            clauses.push(format!("{before}{}{behind}", words.join(", ")));
+        }
+    };
+    named(&which.roots, "", " and what it calls");
+    named(&which.targets, "", " and what leads to it");
+    named(&which.functions, "calls of ", " alone (others count as their callers' own time)");
     clauses.extend(which.depth.map(|depth| format!("{} deep", counted(depth as u64, "level"))));
     let longer = |ns| format!("calls longer than {} (others count as their callers' own time)", duration(ns));
     clauses.extend(which.longer.map(longer));
@@ -187,16 +200,44 @@ struct Sifted<'a> {
     rules: &'a Rules,
     stream: Box<dyn BatchStream + 'a>,
     sieves: BTreeMap<ThreadId, Sieve>,
+    pickers: BTreeMap<ThreadId, Picker>,
     /// Whether the stream has one thread only, so that nothing after its part needs to be read.
     single: bool,
     read: Batch,
+    /// Events that have passed the sieves, before calls are picked.
+    sifted: Batch,
+}
+
+fn clear(batch: &mut Batch) {
+    batch.events.clear();
+    batch.values.clear();
 }
 
 impl BatchStream for Sifted<'_> {
     fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        if self.rules.functions.is_none() {
+            return self.sift_into(batch);
+        }
+        let mut sifted = mem::take(&mut self.sifted);
+        let more = loop {
+            if !self.sift_into(&mut sifted)? {
+                break false;
+            }
+            self.pick(&sifted, batch);
+            if !batch.events.is_empty() {
+                break true;
+            }
+        };
+        self.sifted = sifted;
+        Ok(more)
+    }
+}
+
+impl Sifted<'_> {
+    /// Reads the next events that pass the sieves.
+    fn sift_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         loop {
-            batch.events.clear();
-            batch.values.clear();
+            clear(batch);
             let over = self.single && self.sieves.values().all(Sieve::is_over) && !self.sieves.is_empty();
             if over || !self.stream.next_into(&mut self.read)? {
                 return Ok(self.finish(batch));
@@ -215,9 +256,17 @@ impl BatchStream for Sifted<'_> {
             }
         }
     }
-}
 
-impl Sifted<'_> {
+    /// Copies the calls of the chosen functions.
+    fn pick(&mut self, from: &Batch, to: &mut Batch) {
+        clear(to);
+        to.thread = from.thread;
+        let picker = self.pickers.entry(from.thread).or_default();
+        for (place, event) in from.events.iter().enumerate() {
+            picker.take(event, self.rules.is_chosen(event.site), from.values.of(place), to);
+        }
+    }
+
     /// Appends the ends of calls that are open in threads whose events are exhausted.
     fn finish(&mut self, batch: &mut Batch) -> bool {
         for (thread, sieve) in self.sieves.iter_mut().filter(|(_, sieve)| !sieve.is_over()) {
@@ -331,6 +380,8 @@ impl Source for Part<'_> {
 
 impl<'a> Part<'a> {
     fn sifted(&'a self, rules: &'a Rules, stream: Box<dyn BatchStream + 'a>, single: bool) -> Sifted<'a> {
-        Sifted { part: self, rules, stream, sieves: BTreeMap::new(), single, read: Batch::default() }
+        let (sieves, pickers) = (BTreeMap::new(), BTreeMap::new());
+        let (read, sifted) = (Batch::default(), Batch::default());
+        Sifted { part: self, rules, stream, sieves, pickers, single, read, sifted }
     }
 }

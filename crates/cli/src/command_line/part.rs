@@ -1,5 +1,5 @@
-//! `--from`, `--until`, `--thread`, `--graph`, `--callers`, `--depth`, `--longer`: the part of a
-//! trace that is read.
+//! `--from`, `--until`, `--thread`, `--graph`, `--callers`, `--depth`, `--longer`, `-F`: the part
+//! of a trace that is read.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
@@ -12,10 +12,16 @@ use chrono::{DateTime, Days, Local, NaiveTime, Offset, TimeZone};
 use std::time::Duration;
 
 /// Returns the part that the command line selects. `levels`: whether `--depth` selects calls.
-pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result<Which> {
+/// `functions`: whether `-F` does.
+pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool, functions: bool) -> Result<Which> {
     let roots = arguments.names("graph");
     let targets = arguments.names("callers");
-    roots.iter().chain(&targets).try_for_each(|glob| view_flags::must_match(source.meta(), glob))?;
+    let functions = if functions { arguments.names("function") } else { Vec::new() };
+    roots
+        .iter()
+        .chain(&targets)
+        .chain(&functions)
+        .try_for_each(|glob| view_flags::must_match(source.meta(), glob))?;
     let time = |flag| arguments.text(flag).map(|text| moment(source, flag, &text)).transpose();
     let (from, until) = (time("from")?, time("until")?);
     let longer = values::time_of(arguments, "longer")?;
@@ -27,12 +33,14 @@ pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result
         bail!("--longer: the trace has no times (--clock counter)");
     }
     check_times(source, from, until)?;
+    let words = |words: &[String]| words.iter().map(|word| Word::new(word)).collect();
     Ok(Which {
         threads: threads(source, &arguments.texts("thread"))?,
         from,
         until,
-        roots: roots.iter().map(|word| Word::new(word)).collect(),
-        targets: targets.iter().map(|word| Word::new(word)).collect(),
+        roots: words(&roots),
+        targets: words(&targets),
+        functions: words(&functions),
         depth,
         longer: longer.map(ns),
     })

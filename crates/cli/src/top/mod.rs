@@ -45,6 +45,8 @@ struct Show {
     count: Option<u64>,
     /// Whether names are shortened on a screen.
     short: bool,
+    /// Whether intervals are JSON objects.
+    json: bool,
 }
 
 impl Show {
@@ -61,6 +63,7 @@ impl Show {
             limit: arguments.number("limit")?,
             count,
             short: output::is_short(arguments),
+            json: arguments.is_set("json"),
         })
     }
 }
@@ -157,7 +160,7 @@ fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result
     let nothing = vec![None; switches.len()];
     // If attaching fails, no process is reported to have begun.
     match intervals.begin() {
-        true if screen::is_there() => screen::look(intervals, switches, show).map(|()| nothing),
+        true if !show.json && screen::is_there() => screen::look(intervals, switches, show).map(|()| nothing),
         true => plain::look(intervals, switches, show),
         false => Ok(nothing),
     }

@@ -1,13 +1,14 @@
-//! The table as plain text: a block for every interval.
+//! The table as plain text or JSON: a block, or an object in a line, for every interval.
 
 use super::Show;
 use super::intervals::Intervals;
 use super::switches::Switches;
 use super::view::{self, heading};
 use anyhow::Result;
-use calltap_analysis::live::Interval;
+use calltap_analysis::live::{Interval, Row};
 use calltap_analysis::units::one_line;
 use calltap_session::SessionOutcome;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// The titles of the columns; in all columns but the last, values are one word.
@@ -52,8 +53,38 @@ pub fn finish(
 fn block(mut interval: Interval, switches: &Switches, show: &Show) -> Result<()> {
     interval.sort(show.sort);
     let mut out = io::stdout().lock();
-    write(&interval, switches, show.limit, &mut out)?;
+    match show.json {
+        true => out.write_all(format!("{}\n", object(&interval, switches, show.limit)).as_bytes())?,
+        false => write(&interval, switches, show.limit, &mut out)?,
+    }
     Ok(out.flush()?)
+}
+
+/// Returns an interval as JSON. A function that was off for a part of it is `partial`: its numbers
+/// are lower bounds, and averages are null if no call ended.
+fn object(interval: &Interval, switches: &Switches, limit: Option<usize>) -> Value {
+    let (status, shown) = (switches.status(), limit.unwrap_or(usize::MAX).min(interval.rows.len()));
+    let row = |row: &Row| {
+        let of_ended = |ns: u64| (row.ended > 0).then_some(ns);
+        json!({
+            "function": row.function, "module": row.module, "state": switches.state(row).word(),
+            "calls": row.calls, "ended": row.ended, "total_ns": row.total_ns,
+            "avg_ns": of_ended(row.avg_ns), "max_ns": of_ended(row.max_ns), "partial": row.is_partial,
+        })
+    };
+    let (on, known) = status.functions;
+    json!({
+        "calltap_top": 1,
+        "pid": status.pid,
+        "process": status.name,
+        "length_ns": interval.length_ns,
+        "events": interval.events,
+        "lost": interval.lost,
+        "functions_on": on,
+        "functions_off": known.saturating_sub(on),
+        "cost": status.cost,
+        "functions": interval.rows[..shown].iter().map(row).collect::<Vec<_>>(),
+    })
 }
 
 fn write(
@@ -95,7 +126,6 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use calltap_analysis::live::Row;
     use calltap_trace::SiteId;
 
     #[test]
@@ -132,5 +162,13 @@ mod tests {
             "\n",
         ];
         assert_eq!(String::from_utf8(out).unwrap(), expected.join("\n"));
+        let same = object(&interval, &switches, Some(3));
+        let of = |at: usize, key: &str| same["functions"][at][key].clone();
+        assert_eq!(
+            [of(0, "calls"), of(0, "avg_ns"), of(2, "avg_ns")],
+            [json!(1_234_567), json!(80), json!(null)]
+        );
+        assert_eq!([of(1, "state"), of(1, "partial")], [json!("off(user)"), json!(true)]);
+        assert_eq!((&same["lost"], same["functions"].as_array().map(Vec::len)), (&json!(7), Some(3)));
     }
 }

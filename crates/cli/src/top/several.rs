@@ -62,7 +62,7 @@ pub fn tell(all: &[Watching], joined: Vec<Joined>) -> (Vec<Option<SessionOutcome
             Ok(outcome) => Some(outcome),
             // A listed process may have ended meanwhile.
             Err(error) if is_several && *was_there && many::is_of_ended(&error) => {
-                tell!("calltap: {error:#}: skipped, as it ended meanwhile");
+                tell!("calltap: {error:#}; skipped");
                 None
             }
             Err(error) => {

@@ -1,6 +1,7 @@
 //! The page's questions about recorded calls. A question is a name with a query string, and its
 //! answer is JSON. Times are nanoseconds since the beginning of the timeline.
 
+use super::functions::{functions, short_names, states};
 use super::source;
 use calltap_analysis::explore::{
     Around, CallValues, Columns, Explorer, Flame, Function, Heat, SlowCall, Window,
@@ -138,6 +139,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         "lost": lost.0.max(totals.lost_entries) + lost.1.max(totals.lost_exits),
         "threads": threads.collect::<Vec<_>>(),
         "notes": notes,
+        "short": short_names(&explorer.functions),
     })
 }
 
@@ -148,24 +150,6 @@ fn window<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Option
     }
     let window = explorer.window(query.number("from")?, query.number("to")?);
     window.map(Some).map_err(|error| Refusal::new(500, &error.to_string()))
-}
-
-fn functions(all: &[Function]) -> Value {
-    let row = |function: &Function| {
-        let Function { site, name, module, calls, times, .. } = function;
-        match times {
-            None => json!([site.0, name, module, calls]),
-            Some(t) => {
-                let [p50, p90, p99, p999] = t.percentiles_ns.unwrap_or_default();
-                let states = t.off_ns.map(|[off, _]| states(t.total_ns, &off));
-                json!([
-                    site.0, name, module, calls, t.total_ns, t.self_ns, t.avg_ns, t.min_ns, t.max_ns, p50,
-                    p90, p99, p999, states
-                ])
-            }
-        }
-    };
-    all.iter().map(row).collect()
 }
 
 /// Answers `lanes=THREAD.FIRST.LAST,...`: the timelines of these threads, at these depths.
@@ -367,11 +351,6 @@ pub fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>, narrowest: f6
         "merged": merged,
         "unknown": unknown,
     }))
-}
-
-/// Returns the times in which a thread was running, runnable, blocked, held by calltap, unknown.
-fn states(total: u64, off: &Off) -> Value {
-    json!([By::Cpu.of(total, off), off.runnable, off.blocked, off.tracing, off.unknown])
 }
 
 fn query_function<'a, S: Source>(

@@ -8,6 +8,7 @@ mod api;
 mod browser;
 mod compare;
 mod connections;
+mod functions;
 mod save;
 mod server;
 pub mod source;

@@ -44,9 +44,11 @@ async function page(expression) {
   if (exceptionDetails) fail(`${expression}: ${JSON.stringify(exceptionDetails)}`);
   return result.value;
 }
+// Nothing holds yet while the browser loads another page.
+const unlessLoading = error => { if (!error.message.includes("navigated or closed")) throw error; };
 // The test that runs this script has a time limit of its own.
 async function until(expression) {
-  for (let at = 0; !(await page(expression)); at++) {
+  for (let at = 0; !(await page(expression).catch(unlessLoading)); at++) {
     if (at === 1200) fail(`in vain: ${expression}; ${await page("document.body.innerText")}`);
     await new Promise(done => setTimeout(done, 50));
   }
@@ -71,7 +73,7 @@ async function open(scheme) {
   const { targetId } = await send("Target.createTarget", { url: "about:blank" });
   ({ sessionId: session } = await send("Target.attachToTarget", { targetId, flatten: true }));
   for (const domain of ["Page", "Runtime", "Network", "Log"]) await send(`${domain}.enable`);
-  await send("Emulation.setDeviceMetricsOverride", { width: 1400, height: 800, deviceScaleFactor: 1, mobile: false });
+  await send("Emulation.setDeviceMetricsOverride", { width: 1280, height: 800, deviceScaleFactor: 1, mobile: false });
   await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
   await send("Page.navigate", { url: address });
   await until(`document.body?.dataset.ready`);
@@ -251,7 +253,7 @@ async function several() {
   const title = await page(`document.getElementById("title").textContent`);
   const [first, second] = await page(`[...${process}.options].map(one => one.textContent)`);
   check(title === first, `${title} is shown, of ${first} and ${second}`);
-  await page(`${process}.selectedIndex = 1; ${process}.dispatchEvent(new Event("change"))`);
+  await page(`${process}.selectedIndex = 1; setTimeout(() => ${process}.dispatchEvent(new Event("change")))`);
   await until(`document.body?.dataset.ready && document.getElementById("title").textContent === ${JSON.stringify(second)}`);
   await until(`document.querySelectorAll("#functions tbody tr").length > 0`);
 }
@@ -305,7 +307,27 @@ async function compare() {
 // The numbers of pixels of the flame graph that are more red than blue, and more blue than red.
 const TINTS = `(() => { const c = document.getElementById("boxes"); const copy = new OffscreenCanvas(c.width, c.height).getContext("2d", { willReadFrequently: true }); copy.drawImage(c, 0, 0); const d = copy.getImageData(0, 0, c.width, c.height).data; const count = [0, 0]; for (let i = 0; i < d.length; i += 4) { if (d[i] > d[i + 2] + 40) count[0]++; if (d[i + 2] > d[i] + 40) count[1]++; } return count; })()`;
 
-await ({ live, several, values, compare }[what] || file)();
+// Long names are short in the panes, and in full in tips and where they are asked for.
+async function names() {
+  await open("light");
+  await drawn();
+  await press("3");
+  await until(`document.querySelectorAll("#functions tbody tr").length === 4`);
+  const rows = await page(`[...document.querySelectorAll("#functions td.name")].map(cell => {
+    const button = cell.querySelector("button");
+    return { short: button.textContent, full: cell.title, room: button.clientWidth, fits: button.scrollWidth <= button.clientWidth };
+  })`);
+  const gather = rows.find(row => row.full.startsWith("long store::gather<") || row.full.startsWith("store::gather<"));
+  check(gather && gather.full.length > 150 && gather.short.length < 40 && gather.fits, `gather: ${JSON.stringify(gather)}`);
+  // Instances that differ in their arguments keep these, as far as there is room.
+  const visits = rows.filter(row => row.full.includes("store::visit<"));
+  check(visits.length === 2 && visits[0].short !== visits[1].short && visits.every(row => row.room > 200), `visit: ${JSON.stringify(visits)}`);
+  await page(`[...document.querySelectorAll("#functions td.name button")].find(button => button.textContent === ${JSON.stringify(gather.short)}).click()`);
+  await chosen(gather.short);
+  check(await page(`document.querySelector("#details details.full").textContent.includes(${JSON.stringify(gather.full)})`), "the full name");
+}
+
+await ({ live, several, values, compare, names }[what] || file)();
 const elsewhere = asked.filter(url => !url.startsWith(address) && !["about:", "chrome:", "data:"].some(own => url.startsWith(own)));
 check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
 check(!said.length, "said on the console:");

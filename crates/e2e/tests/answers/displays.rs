@@ -1,6 +1,7 @@
 //! Views on a terminal and in a browser, during and after a program's run.
 
 mod compare;
+mod long_names;
 mod terminal;
 mod top;
 mod tui;

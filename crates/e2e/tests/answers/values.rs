@@ -304,3 +304,16 @@ fn a_function_with_a_cold_part_has_its_arguments_whichever_part_runs() {
         assert!(run.stdout.contains(call), "{call}: {}", run.stdout);
     }
 }
+
+#[test]
+fn arguments_behind_a_transparent_union_are_read() {
+    let program = compile(GCC, &["transparent.c"], &["-g"]);
+    let (run, shown) = watch(&program, &["take", "-A", "fd,flags", "-R"]);
+    let printed = said(&run, "take");
+    let of_call = |line: &String| {
+        let line = line.replacen("take(", "", 1).replace([',', ')'], " ");
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(shown.iter().map(of_call).collect::<Vec<_>>(), printed, "{shown:?}");
+    assert_eq!(printed.len(), 3, "{}", run.stdout);
+}

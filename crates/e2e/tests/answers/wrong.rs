@@ -152,6 +152,7 @@ fn a_contradiction_is_told_and_so_is_a_word_in_the_place_of_a_file() {
         (&["report", t, "--json", "--format", "csv"], &["--json", "cannot be used with", "--format"]),
         (&["graph", "nap"], &["nap: cannot open", "-F nap names a function"]),
         (&["replay", "nap"], &["nap: cannot open", "--graph nap names a function"]),
+        (&["report", "-"], &["-: cannot open", "standard input"]),
         (&["export", "chrome"], &["chrome: cannot open", "--to chrome a format"]),
     ]);
 }

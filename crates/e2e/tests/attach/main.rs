@@ -2,6 +2,7 @@
 
 mod builds;
 mod confined;
+mod containers;
 mod forked;
 mod hardened;
 mod hazards;
@@ -12,6 +13,7 @@ mod others;
 mod placed;
 mod privileges;
 mod refused;
+mod replaced;
 mod running;
 mod sandbox;
 mod snapshots;

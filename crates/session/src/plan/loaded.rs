@@ -55,7 +55,9 @@ pub struct ProcessModule {
 impl ProcessModule {
     /// Returns advice for the user if most of its functions have no names.
     pub fn hint(&self) -> Option<String> {
-        calltap_selection::debug_files::hint(&self.binary, &self.mapped.path)
+        // The advice names the file, which is another one if it was replaced.
+        let mapped = Some(&self.mapped).filter(|mapped| !mapped.is_replaced())?;
+        calltap_selection::debug_files::hint(&self.binary, &mapped.path)
     }
 
     /// Creates a module without sites.

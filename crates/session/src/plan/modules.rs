@@ -137,10 +137,21 @@ impl Mapped {
         ))
     }
 
+    /// Returns the path by which the process has opened the file: that of another file now if the
+    /// file was [replaced](Mapped::is_replaced).
+    pub fn former_path(&self) -> &Path {
+        proc::without_deleted(&self.path)
+    }
+
+    /// Whether the file was removed or replaced since the process has mapped it.
+    pub fn is_replaced(&self) -> bool {
+        self.former_path() != self.path
+    }
+
     /// Returns the file name without directories; of a file that was deleted or replaced, its
     /// former name.
     pub fn name(&self) -> String {
-        let path = proc::without_deleted(&self.path);
+        let path = self.former_path();
         printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
     }
 

@@ -43,7 +43,6 @@ use calltap_trace::Record;
 use site_requests::Values;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
@@ -412,9 +411,8 @@ impl<'a> Planner<'a> {
         let pid = self.shared.process(0).map_or(0, proc::pid_of);
         let program = proc::program(pid).unwrap_or_default();
         // The path of a deleted program still identifies the program.
-        let plain = |path: &Path| proc::without_deleted(path).to_owned();
-        let program = plain(&program);
-        let is_library = |module: &ProcessModule| plain(&module.mapped.path) != program;
+        let program = proc::without_deleted(&program);
+        let is_library = |module: &ProcessModule| module.mapped.former_path() != program;
         let mut modules: Vec<&ProcessModule> =
             self.processes.get(&0).into_iter().flat_map(|p| &p.modules).collect();
         modules.sort_by_key(|module| (is_library(module), module.mapped.range));

@@ -88,6 +88,13 @@ impl Classes {
         matches!(of.shape, Shape::Other(1..=16)) && !self.by_reference && !self.memory
     }
 
+    /// Makes a value of a word, of which the location alone tells how it is passed, an integer.
+    pub(super) fn become_integer(&mut self, of: Type) {
+        if (1..=WORD).contains(&of.shape.size()) {
+            *self = Classes::of(Class::Integer);
+        }
+    }
+
     fn merge(&mut self, word: u64, class: Class) {
         match self.words.get_mut(word as usize) {
             Some(own) => *own = own.merge(class),
@@ -236,7 +243,11 @@ impl Types {
                     classes.words(offset, size.unwrap_or(WORD));
                 }
                 let parts = [gimli::DW_TAG_member, gimli::DW_TAG_inheritance];
-                for child in parts.into_iter().flat_map(|tag| self.children(place, tag)) {
+                let parts: Vec<Place> = parts.into_iter().flat_map(|tag| self.children(place, tag)).collect();
+                // gcc leaves out the members of some transparent unions, as of __SOCKADDR_ARG.
+                let is_union = entry.tag() == gimli::DW_TAG_union_type;
+                classes.unknown |= is_union && parts.is_empty() && size.is_some_and(|size| size > 1);
+                for child in parts {
                     self.classify_member(child, offset, classes, depth);
                 }
             }

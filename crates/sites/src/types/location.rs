@@ -64,6 +64,11 @@ impl Location {
         matches!(self, Location::Address(_) | Location::AddressInFrame)
     }
 
+    /// Whether it is an integer register for arguments.
+    pub(super) fn is_integer_register(self) -> bool {
+        matches!(self, Location::Register(number) if INTEGERS.contains(&number))
+    }
+
     /// Whether a position by the calling convention is another one than this.
     pub(super) fn contradicts(self, passed: Passed) -> bool {
         let integer = |n: u8| INTEGERS.get(usize::from(n)).copied();

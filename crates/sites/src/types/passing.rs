@@ -89,7 +89,7 @@ impl Classes {
 
 impl Shape {
     /// Bytes of a value.
-    fn size(self) -> u64 {
+    pub(super) fn size(self) -> u64 {
         match self {
             Shape::Other(size) => size,
             Shape::Slice => 2 * WORD,

@@ -35,6 +35,13 @@ pub const NO_PAGER: Flag = switch(
     "On a terminal: write to it, not into a pager (CALLTAP_PAGER, PAGER, else less).",
 );
 pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
+/// `-F` of commands that show calls.
+pub const PICKED: Flag = many(value(
+    "function",
+    Some('F'),
+    "GLOB",
+    "Only calls of these functions; others count as their callers' time.",
+));
 
 pub const FILTER: Flag =
     many(value("filter", Some('F'), "GLOB", "Trace only functions that match (for every tracer)."));

@@ -29,6 +29,7 @@ pub const LIVE: &[Command] = &[
                 ),
                 value("limit", Some('n'), "ROWS", "At most so many rows."),
                 value("count", None, "N", "So many intervals; else until it is ended."),
+                switch("json", None, "A JSON object a line for every interval of a process."),
             ],
         ],
         operand: None,

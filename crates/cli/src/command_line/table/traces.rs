@@ -1,6 +1,6 @@
 //! Commands that show, compare and convert traces.
 
-use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART};
+use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART, PICKED};
 use super::{Command, Operand, Takes, choice, choices, many, or, switch, value};
 
 /// The commands.
@@ -152,6 +152,7 @@ pub const TRACES: &[Command] = &[
                     &["text", "json"],
                     "text",
                 ),
+                PICKED,
                 DEPTH,
                 value("limit", Some('n'), "LINES", "At most so many lines."),
                 switch(
@@ -257,7 +258,12 @@ pub const TRACES: &[Command] = &[
                     calltap_analysis::paths::By::NAMES,
                     "wall",
                 ),
-                many(value("function", Some('F'), "GLOB", "With --to otlp: functions that become spans.")),
+                many(value(
+                    "function",
+                    Some('F'),
+                    "GLOB",
+                    "Only calls of these functions; others count as their callers' time. With --to otlp: functions that become spans.",
+                )),
                 value(
                     "trace-id",
                     None,

@@ -120,7 +120,7 @@ export function percent(share) {
   return `${(share * 100).toFixed(share < 0.1 ? 2 : 1)} %`;
 }
 
-export const functionOf = f => state.functions.get(f) || { f, name: "[unknown]", module: "", calls: 0 };
+export const functionOf = f => state.functions.get(f) || { f, name: "[unknown]", short: "[unknown]", module: "", calls: 0 };
 export const threadOf = id => state.summary.threads.find(thread => thread.id === id);
 
 export function select(f, where) {

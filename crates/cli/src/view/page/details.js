@@ -98,8 +98,8 @@ function relatives(title, list, none) {
   const rows = list.slice(0, 30).map(([f, calls, total]) => {
     const swatch = make("span", { class: "swatch" });
     swatch.style.background = colour(f);
-    const { name } = functionOf(f);
-    return make("tr", {}, make("td", { title: name }, make("button", { onclick: () => select(f, "details") }, swatch, name)), make("td", {}, state.summary.timed ? time(total, 1) : ""), make("td", { class: "soft" }, `${count(calls)}×`));
+    const { name, short } = functionOf(f);
+    return make("tr", {}, make("td", { title: name }, make("button", { onclick: () => select(f, "details") }, swatch, short)), make("td", {}, state.summary.timed ? time(total, 1) : ""), make("td", { class: "soft" }, `${count(calls)}×`));
   });
   return make("div", {}, make("h3", {}, title), rows.length ? make("table", {}, ...rows) : make("p", { class: "soft" }, none));
 }
@@ -125,8 +125,9 @@ async function draw() {
   const live = state.live ? [make("button", {
     role: "switch", "aria-checked": (one.is || "on") === "on", "aria-label": `${one.name} is traced`, onclick: () => tell("turn", f, (one.is || "on") !== "on"),
   })] : [];
+  const full = one.short === one.name ? [] : [make("details", { class: "full soft" }, make("summary", {}, "Full name"), one.name)];
   panel.replaceChildren(
-    make("div", { class: "head" }, make("div", {}, make("h2", {}, swatch, one.name), make("span", { class: "soft" }, one.module), make("p", { id: "source", class: "soft" })), ...live, make("button", { onclick: () => select(null), "aria-label": "Close", title: "Close ( Esc )" }, "✕")),
+    make("div", { class: "head" }, make("div", {}, make("h2", { title: one.name }, swatch, one.short), ...full, make("span", { class: "soft" }, one.module), make("p", { id: "source", class: "soft" })), ...live, make("button", { onclick: () => select(null), "aria-label": "Close", title: "Close ( Esc )" }, "✕")),
     make("div", { class: "actions" }, act("‹ Previous call", "next", true), act("Next call ›", "next", false),
       make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callees"); } }, "What it calls"),
       make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callers"); } }, "Who calls it")),

@@ -64,7 +64,7 @@ function setMode(to) {
   refresh();
 }
 
-const name = box => box.f == null ? box.called ?? (mode === "all" ? "all" : functionOf(state.selected).name) : functionOf(box.f).name;
+const name = (box, form = "name") => box.f == null ? box.called ?? (mode === "all" ? "all" : functionOf(state.selected)[form]) : functionOf(box.f)[form];
 const weight = ns => graph.timed ? time(ns) : plural(ns, "call");
 
 // Returns a change, with its sign and its share of the base.
@@ -96,10 +96,10 @@ function trail() {
   const parts = [];
   if (mode === "all") {
     const last = graph.boxes[0];
-    for (const [node, f] of graph.below) parts.push(make("button", { onclick: () => zoom(node) }, compares() ? f ?? "all" : f == null ? "all" : functionOf(f).name), " › ");
-    if (graph.below.length) parts.push(name(last));
+    for (const [node, f] of graph.below) parts.push(make("button", { onclick: () => zoom(node) }, compares() ? f ?? "all" : f == null ? "all" : functionOf(f).short), " › ");
+    if (graph.below.length) parts.push(name(last, "short"));
     else parts.push(graph.merged && !compares() ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
-  } else parts.push(mode === "callers" ? `who calls ${functionOf(state.selected).name}, innermost first` : `what ${functionOf(state.selected).name} calls, from wherever it is called`);
+  } else parts.push(mode === "callers" ? `who calls ${functionOf(state.selected).short}, innermost first` : `what ${functionOf(state.selected).short} calls, from wherever it is called`);
   $("changes").hidden = !compares();
   $("changes").textContent = compares() ? trailOfChanges().join("") : "";
   if (graph.unknown) parts.push(`  ·  of ${time(graph.unknown)} it is not known whether threads ran${by === "wall" ? "" : "; it is left out"}`);
@@ -130,7 +130,7 @@ function draw() {
     c.fillRect(a, y, Math.max(wide - 0.7, 0.5), ROW - 1.5);
     if (wide > 28) {
       c.fillStyle = inks.ink;
-      const label = fit(name(box), wide - 8);
+      const label = fit(name(box, "short"), wide - 8);
       c.fillText(label, a + 4, y + ROW / 2 - 0.5);
       const room = wide - 8 - c.measureText(label).width;
       const share = box.old ? change(box.weight, box.old[1]) : `${weight(box.weight)}  ${percent(box.width)}`;

@@ -67,7 +67,7 @@ function draw() {
     const swatch = make("span", { class: "swatch" });
     swatch.style.background = colour(one.f);
     const cells = columns().map(([key]) => cell(one, key));
-    const name = make("td", { class: "text name", title: one.name }, swatch, make("button", { onclick: event => { event.stopPropagation(); select(one.f, "table"); } }, one.name));
+    const name = make("td", { class: "text name", title: one.name }, swatch, make("button", { onclick: event => { event.stopPropagation(); select(one.f, "table"); } }, one.short));
     return make("tr", { "data-f": one.f, "aria-selected": one.f === state.selected, onclick: () => select(one.f, "table") },
       ...cells.splice(0, state.live ? 1 : 0), name, ...cells, make("td", { class: "text soft" }, one.module));
   }));

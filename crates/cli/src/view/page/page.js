@@ -25,7 +25,8 @@ function byFunction(rows) {
   return new Map(rows.map(row => {
     const [f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, states] = row;
     const [cpu, , blocked] = states || [-1, -1, -1];
-    return [f, { f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, states, cpu, blocked, timed: row.length > 4 }];
+    const short = state.summary.short?.[f] ?? name;
+    return [f, { f, name, short, module, calls, total, self, avg, min, max, p50, p90, p99, p999, states, cpu, blocked, timed: row.length > 4 }];
   }));
 }
 
@@ -35,7 +36,7 @@ async function load(fresh) {
   state.functions = byFunction(rows);
   // A running process may have functions that its newest events do not have.
   for (const [f, name, module, rate, avg, max, share, is] of state.live?.rows || []) {
-    const known = state.functions.get(f) || { f, name, module, calls: 0, timed: false };
+    const known = state.functions.get(f) || { f, name, short: name, module, calls: 0, timed: false };
     state.functions.set(f, Object.assign(known, { rate, share, is, nowAvg: avg, nowMax: max }));
   }
   document.title = `${summary.title} – calltap`;
@@ -100,7 +101,7 @@ function list() {
   const rows = hits.map((one, at) => make("li", {
     id: `hit-${at}`, role: "option", "aria-selected": at === hit,
     onmousedown: event => { event.preventDefault(); choose(one); },
-  }, make("span", { class: "name" }, one.name), make("span", { class: "soft" }, one.timed ? time(one.total) : plural(one.calls, "call"))));
+  }, make("span", { class: "name", title: one.name }, one.short), make("span", { class: "soft" }, one.timed ? time(one.total) : plural(one.calls, "call"))));
   if (!rows.length && search.value.trim()) rows.push(make("li", { class: "soft" }, "no function with this in its name"));
   found.replaceChildren(...rows);
   found.hidden = !rows.length || document.activeElement !== search;

@@ -240,7 +240,7 @@ function blocks(c, track, y, texts, around, states) {
       hatch(c, states, [start, length], y, ROW - 1.5, drawn);
     }
     if (wide > 26) {
-      const text = (cut ? "~" : "") + (calls > 1 ? `${count(calls)} calls` : functionOf(f).name);
+      const text = (cut ? "~" : "") + (calls > 1 ? `${count(calls)} calls` : functionOf(f).short);
       texts.push([fit(text, wide - 8), Math.max(a, GUTTER) + 4, y + ROW / 2 - 0.5, dim]);
     }
   }

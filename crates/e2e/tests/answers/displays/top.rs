@@ -169,6 +169,24 @@ fn rows_are_chosen_sorted_and_limited_as_asked() {
 }
 
 #[test]
+fn intervals_are_objects_in_json() {
+    let (_program, resident) = paced();
+    let calls = |line: &str, name: &str| {
+        let interval: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!((&interval["calltap_top"], &interval["pid"]), (&1.into(), &resident.pid.into()));
+        assert!(interval["length_ns"].as_u64() > Some(0) && interval["lost"] == 0, "{interval}");
+        let rows = interval["functions"].as_array().expect("functions");
+        let row = rows.iter().find(|row| row["function"] == name);
+        row.and_then(|row| row["calls"].as_u64()).unwrap_or(0)
+    };
+    let flags = ["--interval", "300ms", "--count", "2", "--max-overhead", "none", "--json"];
+    let has_laps = |run: &Run| run.stdout.lines().all(|line| calls(line, "leaf") > calls(line, "nap"));
+    let run = top_until(&resident, &flags, has_laps);
+    assert!(run.stdout.lines().count() == 2 && has_laps(&run), "{}", run.stdout);
+    assert!(resident.end().0.success());
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_in_a_line_and_the_process_untouched() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);

@@ -44,7 +44,7 @@ impl<'a> Planner<'a> {
         }
         let mut passed_over = false;
         let read = |passed_over: &mut bool| {
-            let file = mapped.open(pid)?;
+            let (file, path) = (mapped.open(pid)?, mapped.former_path());
             let is_program = program == Some(mapped.file.1);
             let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
             let root = proc::place(pid).join("root");
@@ -52,9 +52,9 @@ impl<'a> Planner<'a> {
             let link = mapped.link.as_deref();
             let may_choose = selector
                 .map(|selector| move |named: Named<'_>| selector.may_choose(named, link, !is_program));
-            let is_of_use = may_choose.as_ref().is_none_or(|may_choose| {
-                !may_be_bare || may_choose_in(&file, &mapped.path, &root, may_choose)
-            });
+            let is_of_use = may_choose
+                .as_ref()
+                .is_none_or(|may_choose| !may_be_bare || may_choose_in(&file, path, &root, may_choose));
             *passed_over |= !is_of_use;
             if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
                 let contents = Contents::of(&file);
@@ -65,18 +65,17 @@ impl<'a> Planner<'a> {
                 };
                 let first_call = self.discovery == Discovery::FirstCall;
                 let search = Search { first_call, decode, int3: self.int3 };
-                let choose =
-                    |binary: &Binary| chosen_in(binary, &file, (&mapped.path, &root), may_choose.as_ref()?);
+                let choose = |binary: &Binary| chosen_in(binary, &file, (path, &root), may_choose.as_ref()?);
                 let few = selector.map(|selector| {
                     let words = selector.choosing_words(link, !is_program);
-                    let has_debugging_file = has_debugging_file(&file, &mapped.path, &root);
+                    let has_debugging_file = has_debugging_file(&file, path, &root);
                     Few { chosen_by: ChosenBy { words, has_debugging_file }, choose: &choose }
                 });
                 let (mut binary, is_whole) =
                     cache::analyse(&contents, &mapped.name(), search, few, &self.interrupted).ok()?;
                 *passed_over |= !is_whole;
                 if search.has_decoded(&binary) {
-                    name_functions(&mut binary, || debug_link_of(&file), &mapped.path, &root);
+                    name_functions(&mut binary, || debug_link_of(&file), path, &root);
                 }
                 if self.libcalls && is_program {
                     calltap_sites::add_library_calls(&contents.bytes().ok()?, &mut binary).ok()?;

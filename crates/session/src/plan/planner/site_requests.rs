@@ -167,7 +167,7 @@ impl<'a> Planner<'a> {
                 let mut types = types.borrow_mut();
                 let read = || {
                     let root = proc::place(pid).join("root");
-                    read_types(&mapped.open(pid)?, build_id.as_deref(), &mapped.path, &root)
+                    read_types(&mapped.open(pid)?, build_id.as_deref(), mapped.former_path(), &root)
                 };
                 types.entry(identity).or_insert_with(read).clone()
             };
