@@ -2,6 +2,7 @@
 
 use super::living::{OF, PREFIX, is_of_living, prefix_of};
 use super::place::{Base, Place};
+use calltap_process::agent;
 use calltap_process::memory::maps;
 use calltap_process::target::Target;
 use std::os::unix::fs::MetadataExt;
@@ -26,6 +27,10 @@ pub(super) fn inherited(target: &Target) -> Option<(Place, Option<u32>)> {
 /// Returns the directory whose control file is mapped, if its name is accepted, with its name.
 fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(Place, String)> {
     let regions = maps::read(target.pid).ok()?;
+    // A calltap that records another process maps the control file, too, but has no agent.
+    if !regions.iter().any(agent::is_mapped) {
+        return None;
+    }
     let name_of = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let control = regions.iter().find(|region| {
         let directory = region.path.parent().and_then(name_of).unwrap_or_default();
