@@ -6,7 +6,7 @@ use super::stacks::{Frame, Moment, Run, Stacks};
 use super::system_calls;
 use crate::names::Names;
 use crate::sources::source::Source;
-use calltap_trace::{Address, SiteId, ThreadId};
+use calltap_trace::{Address, SYSTEM_CALLS, SiteId, ThreadId};
 use std::collections::BTreeMap;
 
 /// Description of a goroutine's wait if the function that parked it is not traced.
@@ -99,7 +99,7 @@ impl<'t> Descriptions<'t> {
     /// Describes the address of a futex: `cache.lock`, `0x7f... in heap`.
     pub(crate) fn place(&self, process: u32, address: u64) -> String {
         match self.address(process, address) {
-            _ if address == system_calls::SEVERAL => "several futexes (futex_waitv)".to_owned(),
+            _ if address == calltap_trace::SEVERAL_FUTEXES => "several futexes (futex_waitv)".to_owned(),
             Some(Address { recorder: true, .. }) => "calltap's memory".to_owned(),
             Some(Address { name: Some(name), .. }) => name.clone(),
             Some(Address { place, .. }) => format!("{address:#x} in {}", crate::names::base_name(place)),
@@ -128,7 +128,7 @@ impl<'t> Descriptions<'t> {
     /// Returns the open calls, innermost first, up to but not including `from` if that is among
     /// them.
     pub(crate) fn path(&self, moment: Moment, from: Option<SiteId>) -> Vec<String> {
-        let stack = self.stacks.of(moment);
+        let stack = self.program_calls(moment);
         let outermost =
             from.and_then(|from| stack.iter().position(|(site, _)| *site == from)).map_or(0, |at| at + 1);
         let inner = &stack[outermost.min(stack.len())..];
@@ -141,7 +141,22 @@ impl<'t> Descriptions<'t> {
 
     /// Returns the innermost open call.
     pub(crate) fn innermost(&self, moment: Moment) -> Option<String> {
-        self.stacks.of(moment).last().map(|frame| self.frame(frame))
+        self.program_calls(moment).last().map(|frame| self.frame(frame))
+    }
+
+    /// Returns the open calls, outermost first, without the system call that the innermost of them
+    /// has made.
+    fn program_calls(&self, moment: Moment) -> &[Frame] {
+        let stack = self.stacks.of(moment);
+        let meta = self.source.meta();
+        let module = |site: SiteId| {
+            let site = meta.sites.get(site.0 as usize)?;
+            Some(&*meta.modules.get(site.module as usize)?.path)
+        };
+        match stack.split_last() {
+            Some(((site, _), outer)) if module(*site) == Some(SYSTEM_CALLS) => outer,
+            _ => stack,
+        }
     }
 
     fn cause(&self, thread: ThreadId, waited: &Waited, from: Option<SiteId>) -> Cause {
@@ -173,7 +188,7 @@ impl<'t> Descriptions<'t> {
     /// Whether the thread waits for calltap.
     fn is_of_recorder(&self, thread: ThreadId, within: &Within) -> bool {
         let Within::SystemCall(number, Some(arguments)) = within else { return false };
-        let futex = system_calls::futex(*number, arguments);
+        let futex = calltap_trace::futex(*number, arguments);
         let address = futex.and_then(|futex| self.address(self.process_of(thread), futex.address));
         address.is_some_and(|address| address.recorder)
     }

@@ -5,7 +5,6 @@ use super::chain::{Chains, Waker};
 use super::descriptions::Descriptions;
 use super::lane::Within;
 use super::stacks::Moment;
-use super::system_calls;
 use crate::error::Error;
 use crate::names::Names;
 use crate::sources::source::{Source, threads_with_events};
@@ -54,7 +53,7 @@ pub fn locks(
         let process = source.meta().threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
         for (wait, end) in chains.lane(thread)?.waits() {
             let Within::SystemCall(number, Some(arguments)) = &wait.within else { continue };
-            let Some(futex) = system_calls::futex(*number, arguments).filter(|futex| futex.waits) else {
+            let Some(futex) = calltap_trace::futex(*number, arguments).filter(|futex| futex.waits) else {
                 continue;
             };
             let at = chains.stacks.moment(thread, wait.since);
@@ -136,7 +135,7 @@ fn row(descriptions: &Descriptions<'_>, lock: &Lock) -> Value {
     json!({
         "lock": lock.place,
         "symbol": descriptions.address(lock.process, lock.address).and_then(|address| address.name.as_deref()),
-        "address": Some(lock.address).filter(|address| *address != system_calls::SEVERAL),
+        "address": Some(lock.address).filter(|address| *address != calltap_trace::SEVERAL_FUTEXES),
         "pid": pid,
         "recorder": lock.recorder,
         "waits": lock.waits,

@@ -21,7 +21,6 @@ pub use futures::{is_called, why_futures};
 pub use lit::{Asked, why_call};
 pub use locks::locks;
 pub use slow::Rule;
-pub use system_calls::name as system_call_name;
 
 use crate::error::Error;
 use crate::head;
