@@ -265,6 +265,8 @@ impl<'s> Chains<'s> {
         }
         match self.thread_at(*tid, *pid, *at).filter(|thread| *thread != woken) {
             Some(thread) => Waker::Thread(thread, self.stacks.moment(thread, *at)),
+            // The recorder does not know the thread's process.
+            None if *pid == 0 => Waker::Unknown,
             None => Waker::Other { pid: *pid, tid: *tid, comm: comm.clone() },
         }
     }
