@@ -2,6 +2,7 @@
 
 use super::chain::{Chain, Waited, Waker};
 use super::lane::{Reason, Within};
+use super::runs::SCHEDULE;
 use super::stacks::{Frame, Moment, Run, Stacks};
 use super::system_calls;
 use crate::names::Names;
@@ -31,8 +32,6 @@ pub(crate) struct Cause {
     pub(crate) path: Vec<String>,
     /// The waker that ended the wait.
     pub(crate) waker: WakerDescription,
-    /// Whether a goroutine waited.
-    pub(crate) is_park: bool,
 }
 
 /// A waker, in words.
@@ -52,6 +51,12 @@ pub(crate) enum WakerDescription {
         pid: u32,
         comm: String,
     },
+    /// The Go runtime with its calls, innermost first; empty if they are unknown.
+    GoRuntime {
+        path: Vec<String>,
+    },
+    /// It was not recorded who ends the waits of goroutines.
+    NotRecorded,
     /// A thread with its calls, innermost first.
     Thread {
         thread: ThreadId,
@@ -175,14 +180,16 @@ impl<'t> Descriptions<'t> {
             Waker::Thread(thread, at) => {
                 WakerDescription::Thread { thread: *thread, path: self.path(*at, None) }
             }
+            Waker::GoRuntime(at) => {
+                let mut path = at.map_or_else(Vec::new, |at| self.path(at, None));
+                // Its callers have never returned: they belong to former goroutines.
+                let scheduler = path.iter().position(|function| function == SCHEDULE);
+                path.truncate(scheduler.unwrap_or(path.len()));
+                WakerDescription::GoRuntime { path }
+            }
+            Waker::NotRecorded => WakerDescription::NotRecorded,
         };
-        let is_park = matches!(waited.within, Within::Park(_));
-        Cause {
-            within: self.within(thread, &waited.within),
-            path: self.path(waited.at, from),
-            waker,
-            is_park,
-        }
+        Cause { within: self.within(thread, &waited.within), path: self.path(waited.at, from), waker }
     }
 
     /// Whether the thread waits for calltap.

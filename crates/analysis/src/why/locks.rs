@@ -63,11 +63,11 @@ pub fn locks(
         }
     }
     chains.stacks.answer(source)?;
+    let unknown = super::text::unknown(source.meta(), source.has_switches(), chains.know_wakers()?);
     let descriptions = Descriptions::new(source, &names, &chains.stacks);
     let mut locks: Vec<Lock> = waits.into_iter().map(|(at, waits)| lock(&descriptions, at, &waits)).collect();
     locks.sort_by_key(|lock| std::cmp::Reverse(lock.total));
     locks.truncate(limit.unwrap_or(usize::MAX));
-    let unknown = super::text::unknown(source.meta(), source.has_switches());
     if as_json {
         let rows: Vec<Value> = locks.iter().map(|lock| row(&descriptions, lock)).collect();
         let object = json!({ "calltap_locks": 1, "locks": rows, "unknown": unknown });
@@ -98,7 +98,8 @@ fn lock(descriptions: &Descriptions<'_>, (process, address): (u32, u64), waits: 
         let outside = |thread: ThreadId| format!("{}, outside of traced calls", descriptions.thread(thread));
         let waiter = descriptions.innermost(wait.at).unwrap_or_else(|| outside(wait.thread));
         let waker = match &wait.waker {
-            Waker::Unknown => "(unknown)".to_owned(),
+            Waker::Unknown | Waker::NotRecorded => "(unknown)".to_owned(),
+            Waker::GoRuntime(_) => "the Go runtime".to_owned(),
             Waker::Interrupt => "an interrupt".to_owned(),
             Waker::Recorder => "calltap".to_owned(),
             Waker::Other { pid, comm, .. } => format!("{comm} (process {pid})"),

@@ -64,8 +64,8 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
         explained.chains.push((*slow, chain));
     }
     chains.stacks.answer(source)?;
+    let unknown = text::unknown(source.meta(), source.has_switches(), chains.know_wakers()?);
     let descriptions = Descriptions::new(source, &names, &chains.stacks);
-    let unknown = text::unknown(source.meta(), source.has_switches());
     if why.json {
         let mut object = json!({
             "calltap_why": 1,
