@@ -275,7 +275,7 @@ pub(super) fn put_result(number: u32, result: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
     let error = result.unsigned_abs();
     let of_error = || {
-        let name = ERRORS.get(error as usize - 1).copied().filter(|name| !name.is_empty());
+        let name = ERRORS.get((error as usize).wrapping_sub(1)).copied().filter(|name| !name.is_empty());
         let restart = RESTARTS.iter().find(|(number, _)| *number == error).map(|(_, name)| *name);
         name.or(restart)
     };
