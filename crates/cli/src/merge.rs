@@ -33,13 +33,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for (place, path) in paths.iter().enumerate() {
         let name = path.display().to_string();
         let reader = if TraceReader::is_trace(path) {
-            TraceReader::open(path)?
+            TraceReader::open_stored(path)?
         } else {
             let mut file = output.path().as_os_str().to_owned();
             file.push(format!(".{place}"));
             let file = Imported(file.into());
             import::import_file(path, &file.0)?;
-            let reader = TraceReader::open(&file.0)?;
+            let reader = TraceReader::open_stored(&file.0)?;
             imported.push(file);
             reader
         };

@@ -6,16 +6,14 @@ use crate::lane::Lane;
 use crate::states::Complete;
 use crate::summary::Summary;
 use crate::symbols::Symbols;
-use calltap_analysis::why::system_call_name;
+
 use calltap_trace::{
-    ClockMap, ClockPair, Edge, End, EventKind, KernelEvents, Module, Process, Record, RunState, Scheduling,
-    Session, Site, SiteId, SystemCall, Thread, ThreadId, TraceWriter, Waking,
+    ClockMap, ClockPair, Edge, End, EventKind, KernelEvents, Module, Process, Record, RunState, SYSTEM_CALLS,
+    Scheduling, Session, Site, SiteId, SystemCall, Thread, ThreadId, TraceWriter, Waking, system_call_name,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Name of the module of system calls.
-const SYSTEM_CALLS: &str = "[system calls]";
 /// Id and name of the only process: a file does not say to which process a thread belongs.
 pub(crate) const PROCESS: (u32, &str) = (0, "[all tasks]");
 const NO_SITE: SiteId = SiteId(0);

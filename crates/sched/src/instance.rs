@@ -2,7 +2,9 @@
 //!
 //! The instance is named after its maker, `calltap-PID-STARTTIME-NUMBER`: a later calltap
 //! recognizes a killed maker by that, and removes the instance. Its events and filters end with it.
+//! A [`Guard`] does so at once when the maker is killed.
 
+use crate::guard::Guard;
 use crate::order::Taken;
 use crate::records::Item;
 use crate::stream::Rings;
@@ -31,6 +33,8 @@ pub(crate) struct Instance {
     instances: OwnedFd,
     directory: OwnedFd,
     name: String,
+    /// Removes the instance when this process is killed; `None` if no process could be started.
+    _guard: Option<Guard>,
 }
 
 impl Instance {
@@ -41,10 +45,11 @@ impl Instance {
         let own = std::process::id();
         let started = start_time(own).ok_or(io::ErrorKind::NotFound)?;
         let name = format!("{PREFIX}{own}-{started}-{}", MADE.fetch_add(1, Relaxed));
+        let _guard = Guard::start(&instances, &name).ok();
         mkdirat(&instances, &name, Mode::RWXU)?;
         let directory = openat(&instances, &name, directory_flags(), Mode::empty());
         let directory = directory.inspect_err(|_| remove(&instances, &name))?;
-        let instance = Instance { instances, directory, name };
+        let instance = Instance { instances, directory, name, _guard };
         instance.write("trace_clock", clock)?;
         instance.write("buffer_size_kb", &kilobytes.to_string())?;
         // Kernels before 6.0 wake readers at each event or at half of the buffer instead.
@@ -286,6 +291,32 @@ mod tests {
         assert_eq!([is_there(&own), is_there(&left)], [true, false]);
         drop(instance);
         assert!(!is_there(&own));
+    }
+
+    #[test]
+    fn a_guard_removes_the_instance_of_a_maker_that_cannot() {
+        let Ok(instances) = Tracefs::open().and_then(|tracefs| tracefs.open_directory("instances")) else {
+            // The test harness does not capture this, unlike printed text.
+            let _ = writeln!(io::stderr(), "SKIPPED: no instance of tracefs");
+            return;
+        };
+        let name = format!("{PREFIX}{}-1-1", std::process::id());
+        let guard = Guard::start(&instances, &name).unwrap();
+        mkdirat(&instances, &name, Mode::RWXU).unwrap();
+        let open = || openat(&instances, &name, directory_flags(), Mode::empty());
+        let directory = open().unwrap();
+        // While a file of it is open, the kernel refuses to remove it.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let buffer = openat(&directory, "trace_pipe", flags, Mode::empty()).unwrap();
+        drop(guard);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(open().is_ok());
+        drop(buffer);
+        let start = std::time::Instant::now();
+        while open().is_ok() {
+            assert!(start.elapsed().as_secs() < 60, "the instance is still there");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod events;
 mod functions;
+mod guard;
 mod incidents;
 mod instance;
 mod names;

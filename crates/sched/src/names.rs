@@ -91,9 +91,12 @@ impl Names {
         let all = self.lock();
         let mut members = all.threads.get(&tid).into_iter().flatten();
         let member = members.rfind(|member| member.since <= at);
-        match member.filter(|member| member.ended.is_none_or(|ended| ended >= at)) {
+        let has_process = tid == 0 || all.processes.contains_key(&tid);
+        match member {
+            Some(member) if member.ended.is_none_or(|ended| ended >= at) => member.pid,
+            _ if has_process => tid,
+            // The kernel records the end of a thread before the thread wakes those that join it.
             Some(member) => member.pid,
-            None if tid == 0 || all.processes.contains_key(&tid) => tid,
             // The thread existed before, or the kernel's record was lost.
             None => process_of_now(tid).unwrap_or(0),
         }
@@ -177,7 +180,7 @@ mod tests {
         names.take(20, Task::ThreadEnded { tid: PID });
         names.take(30, Task::ThreadBegun { tid: PID, pid: 8 });
         let of = |at| names.process_of(PID, at);
-        assert_eq!([of(9), of(10), of(20), of(25), of(30)], [0, 7, 7, 0, 8]);
+        assert_eq!([of(9), of(10), of(20), of(25), of(30)], [0, 7, 7, 7, 8]);
         names.forget_before(25);
         assert_eq!([of(15), of(31)], [0, 8]);
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;

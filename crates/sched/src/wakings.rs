@@ -8,7 +8,7 @@ use crate::instance::{self, Instance, Pages};
 use crate::names::Names;
 use crate::order::Taken;
 use crate::perf::PerfEvent;
-use crate::records::{self, Item, Sample};
+use crate::records::{self, Item, Sample, Task};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::{self, Opening};
 use crate::stream::{Rings, Stream};
@@ -85,6 +85,8 @@ fn of_instance(tracefs: &Tracefs, pid: u32) -> io::Result<Wakings> {
         woken(&waking, Sample { at, pid: of.process_of(tid, at), tid, raw })
     };
     let threads = instance.only(pid)?;
+    // One of them may have ended when a wait is read that it has ended.
+    threads.iter().for_each(|tid| names.take(0, Task::ThreadBegun { tid: *tid, pid }));
     instance.enable(WAKING)?;
     let read = move || {
         let _: Vec<Taken<()>> = tasks.take();

@@ -16,7 +16,7 @@ mod selector;
 mod words;
 
 pub use calltap_values::words::STACK_SIZE as DEFAULT_STACK_SIZE;
-pub use calltap_values::{Program, Reason as ValueReason};
+pub use calltap_values::{Program, Reason as ValueReason, is_readied};
 pub use candidates::{Candidates, ReadModule};
 pub use error::Error;
 pub use ftraced::{Alarm, Ftraced, OVERFLOW};

@@ -9,7 +9,7 @@ use calltap_patch::HookSet;
 use calltap_sites::types::Types;
 use calltap_sites::{Function, NONLOCAL_EXITS, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{Known, Program, Reason, Trouble};
+use calltap_values::{Known, Program, READY, Reason, Trouble, is_readied, readied};
 use std::sync::Arc;
 
 /// Suffixes of functions that the compiler has specialised for some of their callers.
@@ -54,7 +54,8 @@ impl SiteRequest {
     pub fn leave_goroutines_out(&mut self) {
         self.cut |= self.hook_set.returns();
         self.hook_set = self.hook_set.on_small_stack();
-        if self.program.take().is_some() {
+        // The user did not ask for the value by which wakers of goroutines are known.
+        if self.program.take().is_some_and(|program| !is_readied(&program)) {
             self.trouble = Some(Reason::GoClock.into());
         }
     }
@@ -152,6 +153,11 @@ impl ParsedSelection {
         Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, purpose: Purpose::Trace })
     }
 
+    /// Whether values of a function's calls are to be read.
+    fn reads(&self, function: &Function, module: ModuleNames<'_>) -> bool {
+        !matches!(self.selector.values(function, module, &|| None), Ok(None))
+    }
+
     /// Returns the program that reads values of a Go function's calls, or the reason why they are
     /// not read.
     fn go_values(
@@ -161,8 +167,8 @@ impl ParsedSelection {
         typed: Typed<'_>,
     ) -> (Option<Arc<Program>>, Option<Trouble>) {
         let refused = || (None, Some(Trouble::from(Reason::GoFunction)));
-        if matches!(self.selector.values(function, module, &|| None), Ok(None)) {
-            return (None, None);
+        if !self.reads(function, module) {
+            return (woken_goroutine(function), None);
         }
         let known = || {
             let types = typed()?;
@@ -227,8 +233,7 @@ impl ParsedSelection {
         hook_set: HookSet,
         why: Reason,
     ) -> SiteRequest {
-        let reads = !matches!(self.selector.values(function, module, &|| None), Ok(None));
-        let trouble = reads.then(|| Trouble::from(why));
+        let trouble = self.reads(function, module).then(|| Trouble::from(why));
         let cut = hook_set != HookSet::FUNCTION;
         SiteRequest {
             tracers,
@@ -238,5 +243,16 @@ impl ParsedSelection {
             cut,
             purpose: Purpose::Trace,
         }
+    }
+}
+
+/// Returns the program that reads which goroutine a function of the Go runtime makes ready to run,
+/// if it is the one that does so.
+fn woken_goroutine(function: &Function) -> Option<Arc<Program>> {
+    match function.form() {
+        Some(SiteForm::Checked { goid: Some(goid), .. }) if function.name == READY => {
+            readied(goid.number).ok()
+        }
+        _ => None,
     }
 }

@@ -31,8 +31,9 @@ fn is_added(word: &str) -> bool {
 }
 
 /// Functions of the Go runtime that show why and how long goroutines wait: the one that parks a
-/// goroutine, those that give the reason, and those between which threads run goroutines.
-const GO_WAITS: [&str; 16] = [
+/// goroutine, those that give the reason, the one that ends a wait, and those between which threads
+/// run goroutines.
+const GO_WAITS: [&str; 17] = [
     "runtime.gopark",
     "runtime.chanrecv",
     "runtime.chansend",
@@ -46,6 +47,7 @@ const GO_WAITS: [&str; 16] = [
     "internal/poll.runtime_Semacquire",
     "sync.runtime_notifyListWait",
     "runtime.gcParkAssist",
+    calltap_values::READY,
     "runtime.execute",
     "runtime.schedule",
     "runtime.coroswitch_m",

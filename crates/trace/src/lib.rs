@@ -26,6 +26,7 @@ mod sieve;
 mod source;
 mod survey;
 mod switches;
+mod system_calls;
 mod trigger;
 mod unpack;
 mod values;
@@ -48,6 +49,9 @@ pub use meta::{
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{Said, Sieve, Sifting};
 pub use switches::{RunState, Switch};
+pub use system_calls::{
+    Futex, MODULE as SYSTEM_CALLS, SEVERAL as SEVERAL_FUTEXES, futex, name as system_call_name,
+};
 pub use trigger::{Action, uses};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum, kind as object_kind};

@@ -10,11 +10,12 @@ use crate::event::Batch;
 use crate::event_chunks::EventChunks;
 use crate::gather::Gather;
 use crate::incidents::Incident;
-use crate::kernel_log::{self, Entry, KernelLog, Stay};
+use crate::kernel_log::{KernelLog, Stay};
 use crate::meta::{Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
 use crate::switches::{self, Joined, Switch};
+use crate::system_calls;
 use crate::wakings::{SystemCall, Waking};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -33,10 +34,7 @@ pub struct TraceReader {
     chunks: Arc<EventChunks>,
     meta: Meta,
     complaints: Vec<String>,
-    clock: ClockMap,
     events: u64,
-    /// Chunks of the kernel's entries, by thread, then in file order.
-    kernel: Vec<IndexEntry>,
 }
 
 impl TraceReader {
@@ -49,8 +47,17 @@ impl TraceReader {
         is_file && File::open(path).and_then(read).is_ok_and(|n| n > 0) && start(&first) != Start::Foreign
     }
 
-    /// Opens a trace and reads everything but its events.
+    /// Opens a trace and reads everything but its events. System calls are among the events.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        TraceReader::open_with(path, true)
+    }
+
+    /// Opens a trace to copy it: its events are those in the file, without system calls.
+    pub fn open_stored(path: &Path) -> Result<Self, Error> {
+        TraceReader::open_with(path, false)
+    }
+
+    fn open_with(path: &Path, adds_calls: bool) -> Result<Self, Error> {
         let source = Source::open(path)?;
         let mut complaints = Complaints::default();
         let mut scratch = Scratch::new(&source)?;
@@ -65,8 +72,7 @@ impl TraceReader {
             }
         }
         let is_kernel = |entry: &&IndexEntry| KERNEL.iter().any(|kind| entry.header.is(*kind));
-        let mut kernel: Vec<IndexEntry> = all.iter().filter(is_kernel).copied().collect();
-        kernel.sort_by_key(|entry| entry.header.thread());
+        let kernel: Vec<IndexEntry> = all.iter().filter(is_kernel).copied().collect();
         let mut chunks = all;
         chunks.retain(|entry| {
             let span = entry.header.span();
@@ -82,7 +88,7 @@ impl TraceReader {
             }
             usable
         });
-        let meta = gather.finish(&mut complaints);
+        let mut meta = gather.finish(&mut complaints);
         let kind = match &meta.session {
             Some(session) => session.clock,
             None => {
@@ -93,8 +99,13 @@ impl TraceReader {
         let (clock, about_clock) = ClockMap::new(kind, &meta.clock);
         about_clock.into_iter().for_each(|complaint| complaints.add(complaint));
         let events = chunks.iter().map(|entry| u64::from(entry.header.span().events)).sum();
-        let chunks = Arc::new(EventChunks::new(source, Spares::new(scratch), chunks));
-        Ok(Self { chunks, meta, complaints: complaints.finish(), clock, events, kernel })
+        let mut chunks = EventChunks::new(source, Spares::new(scratch), chunks, kernel, clock);
+        // An imported recording of the kernel has its system calls among its events.
+        let has_calls = meta.modules.iter().any(|module| module.path == system_calls::MODULE);
+        if adds_calls && !has_calls {
+            chunks.add_system_calls(&mut meta)?;
+        }
+        Ok(Self { chunks: Arc::new(chunks), meta, complaints: complaints.finish(), events })
     }
 
     /// Returns the contents of the trace besides events. Ids in them, and those of all events, are
@@ -110,7 +121,7 @@ impl TraceReader {
 
     /// Returns the map from ticks to time.
     pub fn clock(&self) -> &ClockMap {
-        &self.clock
+        self.chunks.clock()
     }
 
     /// Returns the number of events in the file, by the headers of its chunks.
@@ -134,78 +145,41 @@ impl TraceReader {
     pub fn switches(&self, thread: ThreadId) -> Result<Vec<Switch>, Error> {
         let mut joined = Joined::default();
         // A damaged chunk leaves a gap.
-        self.kernel_chunks(&switches::KINDS, thread, &mut |kind, entry, bytes| {
+        self.chunks.kernel_chunks(&switches::KINDS, thread, &mut |kind, entry, bytes| {
             let _ = joined.add(kind, &entry.header.span(), bytes);
         })?;
         joined.end();
         let mut switches = joined.switches;
-        switches.iter_mut().for_each(|switch| switch.at = self.clock.from_ns(switch.at));
+        switches.iter_mut().for_each(|switch| switch.at = self.chunks.clock().from_ns(switch.at));
         Ok(switches)
     }
 
     /// Returns the wakings of a thread, in ticks of the trace's clock; empty where they were not
     /// recorded.
     pub fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
-        self.kernel_log(Kind::Wakings, thread)
+        self.chunks.log_in_ticks(Kind::Wakings, thread)
     }
 
     /// Returns the system calls of a thread, in ticks of the trace's clock; empty where they were
     /// not recorded.
     pub fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
-        self.kernel_log(Kind::SystemCalls, thread)
+        self.chunks.log_in_ticks(Kind::SystemCalls, thread)
     }
 
     /// Returns the incidents of a thread, in ticks of the trace's clock; empty where they were not
     /// recorded.
     pub fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
-        self.kernel_log(Kind::Incidents, thread)
+        self.chunks.log_in_ticks(Kind::Incidents, thread)
     }
 
     /// Returns the threads that have run a goroutine, oldest first.
     pub fn stays(&self, thread: ThreadId) -> Result<Vec<Stay>, Error> {
-        Ok(self.log(Kind::Stays, thread)?.entries)
-    }
-
-    /// Returns the kernel's entries of one kind about a thread, in ticks of the trace's clock.
-    fn kernel_log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {
-        Ok(kernel_log::convert(self.log(kind, thread)?, |ns| self.clock.from_ns(ns)))
-    }
-
-    /// Returns the entries of one kind about a thread, with the times in the file.
-    fn log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {
-        let mut log = KernelLog::default();
-        self.kernel_chunks(&[kind], thread, &mut |_, entry, bytes| {
-            // The times of a damaged chunk are not known.
-            let _ = kernel_log::add_chunk(&mut log, &entry.header.span(), bytes);
-        })?;
-        Ok(log)
-    }
-
-    /// Shows the readable chunks of some kinds and a thread, oldest first.
-    fn kernel_chunks(
-        &self,
-        kinds: &[Kind],
-        thread: ThreadId,
-        show: &mut dyn FnMut(Kind, &IndexEntry, &[u8]),
-    ) -> Result<(), Error> {
-        let start = self.kernel.partition_point(|entry| entry.header.thread() < thread);
-        let end = self.kernel.partition_point(|entry| entry.header.thread() <= thread);
-        for entry in &self.kernel[start..end] {
-            let Some(kind) = kinds.iter().copied().find(|kind| entry.header.is(*kind)) else { continue };
-            let EventChunks { source, spares, .. } = &*self.chunks;
-            spares.lend(source, |scratch| {
-                if source.payload(entry, scratch)?.is_ok() {
-                    show(kind, entry, &scratch.raw);
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
+        Ok(self.chunks.log::<Stay>(Kind::Stays, thread)?.entries)
     }
 
     /// Whether there are any context switches.
     pub fn has_switches(&self) -> bool {
-        self.kernel.iter().any(|entry| switches::KINDS.iter().any(|kind| entry.header.is(*kind)))
+        self.chunks.has_kernel(&switches::KINDS)
     }
 
     /// Returns all events, chunk by chunk, in file order: per thread oldest first, threads

@@ -158,7 +158,7 @@ impl Builder {
 }
 
 /// Returns the words of a program, from its steps at entry and exit.
-fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason> {
+pub(crate) fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason> {
     let behind = 1 + entry.len();
     let length = behind + exit.len();
     if length > WORDS {

@@ -7,11 +7,13 @@
 
 mod compile;
 mod futures;
+mod go;
 mod reason;
 mod steps;
 pub mod words;
 
 pub use compile::{Program, Trouble};
+pub use go::{READY, is_readied, readied};
 pub use reason::{Reason, Reasons};
 pub use steps::Known;
 

@@ -4,7 +4,7 @@
 //! The chain follows from the kernel's records alone; questions about open calls are collected on
 //! the way and answered later, in one pass ([`Stacks`]).
 
-use super::lane::{Lane, Segment, State, Wait, Within};
+use super::lane::{Lane, Readied, Segment, State, Wait, Within};
 use super::parks::{Callers, Parks};
 use super::runs::Runs;
 use super::stacks::{Moment, Run, Stacks};
@@ -73,8 +73,12 @@ pub(crate) enum Waker {
         tid: u32,
         comm: String,
     },
-    /// A traced thread, and its calls at the waking.
+    /// A traced thread or goroutine, and its calls at the waking.
     Thread(ThreadId, Moment),
+    /// The Go runtime, and its calls at the waking if they are known.
+    GoRuntime(Option<Moment>),
+    /// It was not recorded which goroutine ends the waits of others.
+    NotRecorded,
 }
 
 /// Builds chains.
@@ -149,6 +153,12 @@ impl<'s> Chains<'s> {
         Ok(self.runs.insert(runs).are_known())
     }
 
+    /// Whether it was recorded which goroutines end the waits of others.
+    pub(crate) fn know_wakers(&mut self) -> Result<bool, Error> {
+        let runs = self.take_runs()?;
+        Ok(self.runs.insert(runs).tell_wakers())
+    }
+
     /// Returns the waits of a goroutine.
     pub(crate) fn parks(&mut self, goroutine: ThreadId) -> &Parks {
         let (source, callers) = (self.source, &self.callers);
@@ -163,7 +173,10 @@ impl<'s> Chains<'s> {
         from: u64,
         to: u64,
     ) -> Result<Vec<Segment>, Error> {
-        let process = self.source.meta().threads.get(goroutine.0 as usize).map_or(0, |thread| thread.process);
+        let thread = self.source.meta().threads.get(goroutine.0 as usize);
+        let process = thread.map_or(0, |thread| thread.process);
+        let number = thread.and_then(|thread| thread.goroutine).unwrap_or(0);
+        let readied = |start, end| runs.readied(process, number, start, end);
         let own = runs.of(goroutine);
         let first = own.partition_point(|run| run.end <= from);
         let (mut segments, mut now) = (Vec::new(), from);
@@ -172,7 +185,7 @@ impl<'s> Chains<'s> {
             if now < start {
                 let before = n.checked_sub(1).map(|n| &own[n]);
                 let is_off = before.is_some_and(|before| runs.is_off_between(process, before, run));
-                segments.extend(self.parks(goroutine).segments(now, start, is_off));
+                segments.extend(self.parks(goroutine).segments((now, start), is_off, &readied));
             }
             if start < end {
                 segments.extend(self.lane(run.on)?.segments(start, end));
@@ -184,7 +197,7 @@ impl<'s> Chains<'s> {
             let is_off = own.partition_point(|run| run.start < to).checked_sub(1).is_some_and(|n| {
                 own.get(n + 1).is_some_and(|next| runs.is_off_between(process, &own[n], next))
             });
-            segments.extend(self.parks(goroutine).segments(now, to, is_off));
+            segments.extend(self.parks(goroutine).segments((now, to), is_off, &readied));
         }
         Ok(segments)
     }
@@ -225,11 +238,12 @@ impl<'s> Chains<'s> {
                         self.stacks.stretch(unseen, thread, start, end);
                     }
                 }
-                State::Blocked(Wait { since, within, waking, is_tracing }) => {
+                State::Blocked(Wait { since, within, waking, readied, is_tracing }) => {
                     let at = self.stacks.moment(thread, since);
-                    let waker = match is_tracing {
-                        true => Waker::Recorder,
-                        false => self.waker(thread, waking.as_ref()),
+                    let waker = match &within {
+                        _ if is_tracing => Waker::Recorder,
+                        Within::Park(_) => self.waker_of_goroutine(readied),
+                        _ => self.waker(thread, waking.as_ref()),
                     };
                     followed.push((chain.waits.len(), start, end));
                     let (time, meanwhile) = (Span { start, end }, None);
@@ -265,7 +279,20 @@ impl<'s> Chains<'s> {
         }
         match self.thread_at(*tid, *pid, *at).filter(|thread| *thread != woken) {
             Some(thread) => Waker::Thread(thread, self.stacks.moment(thread, *at)),
+            // The recorder does not know the thread's process.
+            None if *pid == 0 => Waker::Unknown,
             None => Waker::Other { pid: *pid, tid: *tid, comm: comm.clone() },
+        }
+    }
+
+    /// Returns the waker of a goroutine.
+    fn waker_of_goroutine(&mut self, readied: Option<Readied>) -> Waker {
+        match readied {
+            Some(Readied::ByGoroutine(at, by)) => Waker::Thread(by, self.stacks.moment(by, at)),
+            Some(Readied::ByRuntime(at, on)) => Waker::GoRuntime(Some(self.stacks.moment(on, at))),
+            Some(Readied::ByPoller) => Waker::GoRuntime(None),
+            Some(Readied::Unknown(_)) => Waker::Unknown,
+            None => Waker::NotRecorded,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use super::chain::{Chain, Waited, Waker};
 use super::lane::{Reason, Within};
+use super::runs::SCHEDULE;
 use super::stacks::{Frame, Moment, Run, Stacks};
 use super::system_calls;
 use crate::names::Names;
 use crate::sources::source::Source;
-use calltap_trace::{Address, SiteId, ThreadId};
+use calltap_trace::{Address, SYSTEM_CALLS, SiteId, ThreadId};
 use std::collections::BTreeMap;
 
 /// Description of a goroutine's wait if the function that parked it is not traced.
@@ -31,8 +32,6 @@ pub(crate) struct Cause {
     pub(crate) path: Vec<String>,
     /// The waker that ended the wait.
     pub(crate) waker: WakerDescription,
-    /// Whether a goroutine waited.
-    pub(crate) is_park: bool,
 }
 
 /// A waker, in words.
@@ -52,6 +51,12 @@ pub(crate) enum WakerDescription {
         pid: u32,
         comm: String,
     },
+    /// The Go runtime with its calls, innermost first; empty if they are unknown.
+    GoRuntime {
+        path: Vec<String>,
+    },
+    /// It was not recorded who ends the waits of goroutines.
+    NotRecorded,
     /// A thread with its calls, innermost first.
     Thread {
         thread: ThreadId,
@@ -99,7 +104,7 @@ impl<'t> Descriptions<'t> {
     /// Describes the address of a futex: `cache.lock`, `0x7f... in heap`.
     pub(crate) fn place(&self, process: u32, address: u64) -> String {
         match self.address(process, address) {
-            _ if address == system_calls::SEVERAL => "several futexes (futex_waitv)".to_owned(),
+            _ if address == calltap_trace::SEVERAL_FUTEXES => "several futexes (futex_waitv)".to_owned(),
             Some(Address { recorder: true, .. }) => "calltap's memory".to_owned(),
             Some(Address { name: Some(name), .. }) => name.clone(),
             Some(Address { place, .. }) => format!("{address:#x} in {}", crate::names::base_name(place)),
@@ -128,7 +133,7 @@ impl<'t> Descriptions<'t> {
     /// Returns the open calls, innermost first, up to but not including `from` if that is among
     /// them.
     pub(crate) fn path(&self, moment: Moment, from: Option<SiteId>) -> Vec<String> {
-        let stack = self.stacks.of(moment);
+        let stack = self.program_calls(moment);
         let outermost =
             from.and_then(|from| stack.iter().position(|(site, _)| *site == from)).map_or(0, |at| at + 1);
         let inner = &stack[outermost.min(stack.len())..];
@@ -141,7 +146,22 @@ impl<'t> Descriptions<'t> {
 
     /// Returns the innermost open call.
     pub(crate) fn innermost(&self, moment: Moment) -> Option<String> {
-        self.stacks.of(moment).last().map(|frame| self.frame(frame))
+        self.program_calls(moment).last().map(|frame| self.frame(frame))
+    }
+
+    /// Returns the open calls, outermost first, without the system call that the innermost of them
+    /// has made.
+    fn program_calls(&self, moment: Moment) -> &[Frame] {
+        let stack = self.stacks.of(moment);
+        let meta = self.source.meta();
+        let module = |site: SiteId| {
+            let site = meta.sites.get(site.0 as usize)?;
+            Some(&*meta.modules.get(site.module as usize)?.path)
+        };
+        match stack.split_last() {
+            Some(((site, _), outer)) if module(*site) == Some(SYSTEM_CALLS) => outer,
+            _ => stack,
+        }
     }
 
     fn cause(&self, thread: ThreadId, waited: &Waited, from: Option<SiteId>) -> Cause {
@@ -160,20 +180,22 @@ impl<'t> Descriptions<'t> {
             Waker::Thread(thread, at) => {
                 WakerDescription::Thread { thread: *thread, path: self.path(*at, None) }
             }
+            Waker::GoRuntime(at) => {
+                let mut path = at.map_or_else(Vec::new, |at| self.path(at, None));
+                // Its callers have never returned: they belong to former goroutines.
+                let scheduler = path.iter().position(|function| function == SCHEDULE);
+                path.truncate(scheduler.unwrap_or(path.len()));
+                WakerDescription::GoRuntime { path }
+            }
+            Waker::NotRecorded => WakerDescription::NotRecorded,
         };
-        let is_park = matches!(waited.within, Within::Park(_));
-        Cause {
-            within: self.within(thread, &waited.within),
-            path: self.path(waited.at, from),
-            waker,
-            is_park,
-        }
+        Cause { within: self.within(thread, &waited.within), path: self.path(waited.at, from), waker }
     }
 
     /// Whether the thread waits for calltap.
     fn is_of_recorder(&self, thread: ThreadId, within: &Within) -> bool {
         let Within::SystemCall(number, Some(arguments)) = within else { return false };
-        let futex = system_calls::futex(*number, arguments);
+        let futex = calltap_trace::futex(*number, arguments);
         let address = futex.and_then(|futex| self.address(self.process_of(thread), futex.address));
         address.is_some_and(|address| address.recorder)
     }

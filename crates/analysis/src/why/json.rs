@@ -59,7 +59,8 @@ fn wait(descriptions: &Descriptions<'_>, one: &WaitGroup<'_>) -> Value {
 
 pub(crate) fn waker(descriptions: &Descriptions<'_>, waker: &WakerDescription) -> Value {
     match waker {
-        WakerDescription::Unknown => Value::Null,
+        WakerDescription::Unknown | WakerDescription::NotRecorded => Value::Null,
+        WakerDescription::GoRuntime { path } => json!({ "kind": "go_runtime", "path": path }),
         WakerDescription::Interrupt => json!({ "kind": "interrupt" }),
         WakerDescription::Recorder => json!({ "kind": "calltap" }),
         WakerDescription::Stopped => json!({ "kind": "stopped_by_calltap" }),

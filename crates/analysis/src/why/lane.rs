@@ -39,6 +39,8 @@ pub(crate) struct Wait {
     pub(crate) within: Within,
     /// The waking that ended it; `None`: unknown.
     pub(crate) waking: Option<Waking>,
+    /// The end of a goroutine's wait, if it was recorded when goroutines were made ready to run.
+    pub(crate) readied: Option<Readied>,
     /// Whether calltap had stopped the thread, or the thread waited for calltap.
     pub(crate) is_tracing: bool,
 }
@@ -53,6 +55,30 @@ pub(crate) enum Within {
     SystemCall(u32, Option<[u64; 6]>),
     /// In no system call: the Go runtime has parked the goroutine, for this reason if known.
     Park(Option<Reason>),
+}
+
+/// The end of a goroutine's wait: it was made ready to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Readied {
+    /// By a goroutine, at this time.
+    ByGoroutine(u64, ThreadId),
+    /// By the Go runtime on this thread, between two goroutines, at this time.
+    ByRuntime(u64, ThreadId),
+    /// By the Go runtime, at an unknown time.
+    ByPoller,
+    /// At this time if that is known, by an unknown goroutine.
+    Unknown(Option<u64>),
+}
+
+impl Readied {
+    /// Returns the time, if known.
+    pub(crate) fn at(self) -> Option<u64> {
+        match self {
+            Readied::ByGoroutine(at, _) | Readied::ByRuntime(at, _) => Some(at),
+            Readied::ByPoller => None,
+            Readied::Unknown(at) => at,
+        }
+    }
 }
 
 /// The reason of a goroutine's wait, in the words of Go's tracebacks.
@@ -130,7 +156,7 @@ impl Lane {
         let at = self.wakings.entries.partition_point(|waking| waking.at <= since);
         let waking = self.wakings.entries.get(at).filter(|waking| waking.at <= end);
         let waking = waking.or_else(|| self.woken_on_the_way(since, at)).cloned();
-        Wait { since, within: self.within(since), waking, is_tracing: false }
+        Wait { since, within: self.within(since), waking, readied: None, is_tracing: false }
     }
 
     /// Returns the waking of a thread that was woken while it was about to leave its processor,
@@ -209,7 +235,7 @@ mod tests {
 
     fn blocked(since: u64, within: Within, waking: Option<u64>) -> State {
         let waking = waking.map(|at| Waking { at, interrupt: true, pid: 0, tid: 0, comm: String::new() });
-        State::Blocked(Wait { since, within, waking, is_tracing: false })
+        State::Blocked(Wait { since, within, waking, readied: None, is_tracing: false })
     }
 
     #[test]

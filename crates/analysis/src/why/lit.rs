@@ -33,11 +33,12 @@ pub fn why_call(source: &dyn Source, asked: Asked, origin: u64) -> Result<Value,
     let mut chains = Chains::new(source);
     let chain = chains.chain(asked.thread, from, to)?;
     chains.stacks.answer(source)?;
+    let unknown = text::unknown(source.meta(), source.has_switches(), chains.know_wakers()?);
     let descriptions = Descriptions::new(source, &names, &chains.stacks);
     let mut links = Vec::new();
     add_links(source, &chain, origin, &mut links);
     Ok(json!({
-        "unknown": text::unknown(source.meta(), source.has_switches()),
+        "unknown": unknown,
         "did": did(&descriptions, &chain, asked.site),
         "links": links,
     }))

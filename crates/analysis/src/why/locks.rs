@@ -5,7 +5,6 @@ use super::chain::{Chains, Waker};
 use super::descriptions::Descriptions;
 use super::lane::Within;
 use super::stacks::Moment;
-use super::system_calls;
 use crate::error::Error;
 use crate::names::Names;
 use crate::sources::source::{Source, threads_with_events};
@@ -54,7 +53,7 @@ pub fn locks(
         let process = source.meta().threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
         for (wait, end) in chains.lane(thread)?.waits() {
             let Within::SystemCall(number, Some(arguments)) = &wait.within else { continue };
-            let Some(futex) = system_calls::futex(*number, arguments).filter(|futex| futex.waits) else {
+            let Some(futex) = calltap_trace::futex(*number, arguments).filter(|futex| futex.waits) else {
                 continue;
             };
             let at = chains.stacks.moment(thread, wait.since);
@@ -64,11 +63,11 @@ pub fn locks(
         }
     }
     chains.stacks.answer(source)?;
+    let unknown = super::text::unknown(source.meta(), source.has_switches(), chains.know_wakers()?);
     let descriptions = Descriptions::new(source, &names, &chains.stacks);
     let mut locks: Vec<Lock> = waits.into_iter().map(|(at, waits)| lock(&descriptions, at, &waits)).collect();
     locks.sort_by_key(|lock| std::cmp::Reverse(lock.total));
     locks.truncate(limit.unwrap_or(usize::MAX));
-    let unknown = super::text::unknown(source.meta(), source.has_switches());
     if as_json {
         let rows: Vec<Value> = locks.iter().map(|lock| row(&descriptions, lock)).collect();
         let object = json!({ "calltap_locks": 1, "locks": rows, "unknown": unknown });
@@ -99,7 +98,8 @@ fn lock(descriptions: &Descriptions<'_>, (process, address): (u32, u64), waits: 
         let outside = |thread: ThreadId| format!("{}, outside of traced calls", descriptions.thread(thread));
         let waiter = descriptions.innermost(wait.at).unwrap_or_else(|| outside(wait.thread));
         let waker = match &wait.waker {
-            Waker::Unknown => "(unknown)".to_owned(),
+            Waker::Unknown | Waker::NotRecorded => "(unknown)".to_owned(),
+            Waker::GoRuntime(_) => "the Go runtime".to_owned(),
             Waker::Interrupt => "an interrupt".to_owned(),
             Waker::Recorder => "calltap".to_owned(),
             Waker::Other { pid, comm, .. } => format!("{comm} (process {pid})"),
@@ -136,7 +136,7 @@ fn row(descriptions: &Descriptions<'_>, lock: &Lock) -> Value {
     json!({
         "lock": lock.place,
         "symbol": descriptions.address(lock.process, lock.address).and_then(|address| address.name.as_deref()),
-        "address": Some(lock.address).filter(|address| *address != system_calls::SEVERAL),
+        "address": Some(lock.address).filter(|address| *address != calltap_trace::SEVERAL_FUTEXES),
         "pid": pid,
         "recorder": lock.recorder,
         "waits": lock.waits,

@@ -21,7 +21,6 @@ pub use futures::{is_called, why_futures};
 pub use lit::{Asked, why_call};
 pub use locks::locks;
 pub use slow::Rule;
-pub use system_calls::name as system_call_name;
 
 use crate::error::Error;
 use crate::head;
@@ -65,8 +64,8 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
         explained.chains.push((*slow, chain));
     }
     chains.stacks.answer(source)?;
+    let unknown = text::unknown(source.meta(), source.has_switches(), chains.know_wakers()?);
     let descriptions = Descriptions::new(source, &names, &chains.stacks);
-    let unknown = text::unknown(source.meta(), source.has_switches());
     if why.json {
         let mut object = json!({
             "calltap_why": 1,

@@ -5,7 +5,7 @@
 //! function that called it: either each call of that function has one reason, or it passes on the
 //! reason of its own caller.
 
-use super::lane::{Reason, Segment, State, Wait, Within};
+use super::lane::{Readied, Reason, Segment, State, Wait, Within};
 use crate::sources::drive::checked_site;
 use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
@@ -174,8 +174,13 @@ impl Parks {
 
     /// Returns the states of the goroutine from `from` to `to`, in which no run of it is known,
     /// oldest first. Outside of waits it is unknown whether it ran, unless it was on no thread
-    /// (`is_off`): then it was ready to run.
-    pub(crate) fn segments(&self, from: u64, to: u64, is_off: bool) -> Vec<Segment> {
+    /// (`is_off`): then it was ready to run. `readied` returns who ended a wait with these bounds.
+    pub(crate) fn segments(
+        &self,
+        (from, to): (u64, u64),
+        is_off: bool,
+        readied: &dyn Fn(u64, u64) -> Option<Readied>,
+    ) -> Vec<Segment> {
         let (mut segments, mut now) = (Vec::new(), from);
         let first = self.all.partition_point(|park| park.end <= from);
         for park in self.all[first..].iter().take_while(|park| park.start < to) {
@@ -184,9 +189,15 @@ impl Parks {
                 if now < start {
                     segments.push(Segment { start: now, end: start, state: State::Unknown });
                 }
-                let within = Within::Park(park.reason);
-                let wait = Wait { since: park.start, within, waking: None, is_tracing: false };
-                segments.push(Segment { start, end, state: State::Blocked(wait) });
+                let (since, within) = (park.start, Within::Park(park.reason));
+                // A wait that is not over has not ended yet.
+                let readied =
+                    readied(park.start, park.end).filter(|ended| !park.is_open || ended.at().is_some());
+                let woken = readied.and_then(Readied::at).unwrap_or(end).clamp(start, end);
+                let wait = Wait { since, within, waking: None, readied, is_tracing: false };
+                let parts = [(start, woken, State::Blocked(wait)), (woken, end, State::Runnable)];
+                let parts = parts.into_iter().filter(|(start, end, _)| start < end);
+                segments.extend(parts.map(|(start, end, state)| Segment { start, end, state }));
                 now = end;
             }
         }

@@ -5,24 +5,35 @@
 //! one goroutine to another. The recorder tells which goroutine a thread ran, if the goroutine
 //! recorded an event meanwhile ([`calltap_trace::Stay`]).
 //!
+//! A parked goroutine is made ready to run by `runtime.ready`, on the stack of the thread that runs
+//! the goroutine which ends the wait; or by the scheduler between two goroutines, for a timer.
+//! Without such a call, the scheduler took it from the list of those for which the network poller
+//! has news, or gave it work of the garbage collector.
+//!
 //! A goroutine that was on no thread, and was not parked, was ready to run. It is known
 //! only if every run of every thread in that time belongs to a known goroutine.
 
+use super::lane::Readied;
 use super::parks::PARK;
 use crate::error::Error;
 use crate::sources::drive::run_threads;
 use crate::sources::source::{Source, threads_with_events};
 use crate::tree::{Call, Ending, Enter, Visitor};
 use calltap_names::{FunctionNames, GlobSet};
-use calltap_trace::{Meta, SiteId, Stay, ThreadId, TracerKind};
+use calltap_trace::{Datum, Meta, SiteId, Stay, ThreadId, TracerKind};
 use std::collections::HashMap;
 
 /// The function by which a thread begins to run a goroutine.
 const EXECUTE: &str = "runtime.execute";
 /// The function by which a thread looks for the next goroutine.
-const SCHEDULE: &str = "runtime.schedule";
+pub(crate) const SCHEDULE: &str = "runtime.schedule";
 /// The function by which a thread goes to another goroutine directly.
 const CORO_SWITCH: &str = "runtime.coroswitch_m";
+
+/// The function that makes a goroutine ready to run.
+const READY: &str = "runtime.ready";
+/// Name of the value of its calls that is the goroutine's number.
+const READIED: &str = "goroutine";
 
 /// A time in which a thread ran a goroutine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +83,12 @@ impl Changes {
         Run { start: before.map_or(at, |n| self.list[n].0), end, on, is_begun: before.is_some(), is_over }
     }
 
+    /// Whether the thread ran no goroutine at a time.
+    fn is_between(&self, at: u64) -> bool {
+        let before = self.list.partition_point(|(ticks, _)| *ticks <= at).checked_sub(1);
+        before.is_some_and(|before| self.list[before].1 == Change::Ends)
+    }
+
     /// Adds the runs of unknown goroutines, and the times of which events are missing.
     fn add_unknown(&self, unknown: &mut Unknown) {
         let at = |n: usize| self.list.get(n).map_or(u64::MAX, |(ticks, _)| *ticks);
@@ -86,13 +103,25 @@ impl Changes {
 }
 
 /// The walk through the events of threads.
-struct Walk {
+struct Walk<'s> {
+    meta: &'s Meta,
     /// The change that each function stands for.
     changes_of: Vec<Option<Change>>,
     threads: HashMap<ThreadId, Changes>,
+    ready: Option<Ready>,
+    /// Number of the goroutine in the next event.
+    next: Option<u64>,
+    readied: HashMap<ThreadId, Vec<(u64, u64)>>,
 }
 
-impl Walk {
+/// The function that makes goroutines ready, and the index of the goroutine's number in its values.
+#[derive(Clone, Copy)]
+struct Ready {
+    site: SiteId,
+    value: usize,
+}
+
+impl Walk<'_> {
     fn push(&mut self, thread: ThreadId, ticks: u64, change: Change) {
         let changes = self.threads.entry(thread).or_default();
         changes.list.push((ticks, change));
@@ -104,8 +133,25 @@ impl Walk {
     }
 }
 
-impl Visitor for Walk {
+impl Visitor for Walk<'_> {
+    fn values(&mut self, _: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
+        let Some(ready) = self.ready.filter(|ready| ready.site == site && !returns) else { return };
+        let captured = self.meta.sites.get(site.0 as usize).and_then(|site| site.captured.as_deref());
+        let mut values = captured.into_iter().flat_map(|captured| captured.read(false, bytes));
+        self.next = match values.nth(ready.value) {
+            Some((_, Datum::Unsigned(number))) => Some(number),
+            _ => None,
+        };
+    }
+
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        if self.ready.is_some_and(|ready| ready.site == enter.site) && !enter.is_rest {
+            // Without its value, the call may have ended any wait.
+            match self.next.take() {
+                Some(number) => self.readied.entry(thread).or_default().push((enter.ticks, number)),
+                None => self.push(thread, enter.ticks, Change::Unknown),
+            }
+        }
         if let Some(change) = self.change(enter.site).filter(|_| !enter.is_rest) {
             self.push(thread, enter.ticks, change);
         }
@@ -133,6 +179,9 @@ pub(crate) struct Runs {
     runs: HashMap<ThreadId, Vec<Run>>,
     /// By process.
     unknown: HashMap<u32, Unknown>,
+    /// Times at which goroutines were made ready, by process and number of the goroutine,
+    /// ascending; `None` if that was not recorded.
+    readied: Option<HashMap<(u32, u64), Vec<(u64, Readied)>>>,
 }
 
 /// Times in which the threads of a process may have run any goroutine.
@@ -150,9 +199,13 @@ impl Unknown {
     fn may_have_run(&self, from: u64, to: u64) -> bool {
         let first = self.runs.partition_point(|(start, _)| *start < from);
         let mut runs = self.runs[first..].iter().take_while(|(start, _)| *start < to);
+        self.misses(from, to) || runs.any(|(_, end)| *end <= to)
+    }
+
+    /// Whether events of any thread are missing in this time.
+    fn misses(&self, from: u64, to: u64) -> bool {
         let behind = self.missing.partition_point(|(_, end)| *end <= from);
-        let misses = self.missing.get(behind).is_some_and(|(start, _)| *start < to);
-        misses || runs.any(|(_, end)| *end <= to)
+        self.missing.get(behind).is_some_and(|(start, _)| *start < to)
     }
 }
 
@@ -163,7 +216,9 @@ impl Runs {
         let Some(changes_of) = recorded(meta) else { return Ok(Runs::default()) };
         let (goroutines, threads): (Vec<ThreadId>, Vec<ThreadId>) =
             threads_with_events(source).into_iter().partition(|thread| is_goroutine(meta, *thread));
-        let mut walk = Walk { changes_of, threads: HashMap::new() };
+        let ready = ready(meta);
+        let mut walk =
+            Walk { meta, changes_of, threads: HashMap::new(), ready, next: None, readied: HashMap::new() };
         run_threads(source, &threads, &mut walk, None)?;
         walk.threads.values_mut().for_each(|changes| changes.list.sort_by_key(|(ticks, _)| *ticks));
         let mut runs = HashMap::new();
@@ -171,6 +226,7 @@ impl Runs {
             let last = source.thread_span(goroutine).map_or(0, |(_, last)| last);
             runs.insert(goroutine, runs_of(&source.stays(goroutine)?, last, &mut walk.threads));
         }
+        let readied = ready.map(|_| readied(meta, &walk, &runs));
         let mut unknown = HashMap::<u32, Unknown>::new();
         for (thread, changes) in &walk.threads {
             changes.add_unknown(unknown.entry(process_of(meta, *thread)).or_default());
@@ -179,7 +235,24 @@ impl Runs {
             unknown.runs.sort_unstable();
             unknown.missing = joined(std::mem::take(&mut unknown.missing));
         }
-        Ok(Runs { runs, unknown })
+        Ok(Runs { runs, unknown, readied })
+    }
+
+    /// Whether it was recorded when goroutines were made ready to run.
+    pub(crate) fn tell_wakers(&self) -> bool {
+        self.readied.is_some()
+    }
+
+    /// Returns who made a goroutine of a process ready, that waited from `start` to `end`; `None`
+    /// if that was not recorded.
+    pub(crate) fn readied(&self, process: u32, number: u64, start: u64, end: u64) -> Option<Readied> {
+        let all = self.readied.as_ref()?.get(&(process, number)).map_or(&[][..], Vec::as_slice);
+        let next = all.partition_point(|(at, _)| *at <= start);
+        if let Some((_, readied)) = all.get(next).filter(|(at, _)| *at <= end) {
+            return Some(*readied);
+        }
+        let misses = self.unknown.get(&process).is_some_and(|unknown| unknown.misses(start, end));
+        Some(if misses { Readied::Unknown(None) } else { Readied::ByPoller })
     }
 
     /// Whether it was recorded when threads ran goroutines.
@@ -198,6 +271,52 @@ impl Runs {
         let may_have_run = unknown.is_some_and(|unknown| unknown.may_have_run(one.end, other.start));
         one.is_over && other.is_begun && !may_have_run
     }
+}
+
+/// Returns the function that makes goroutines ready, if all its calls were recorded with the
+/// goroutine.
+fn ready(meta: &Meta) -> Option<Ready> {
+    if meta.loss.iter().any(|loss| loss.dropped_entries > 0) {
+        return None;
+    }
+    let is_limited = |site: SiteId| meta.limited.iter().any(|limited| limited.site == site);
+    meta.sites.iter().filter(|site| site.name == READY && site.tracers != 0 && !is_limited(site.id)).find_map(
+        |site| {
+            let values = &site.captured.as_deref()?.arguments;
+            let value = values.iter().position(|value| value.name == READIED)?;
+            Some(Ready { site: site.id, value })
+        },
+    )
+}
+
+/// Returns who made each goroutine ready, and when.
+fn readied(
+    meta: &Meta,
+    walk: &Walk<'_>,
+    runs: &HashMap<ThreadId, Vec<Run>>,
+) -> HashMap<(u32, u64), Vec<(u64, Readied)>> {
+    let mut on = HashMap::<ThreadId, Vec<(u64, u64, ThreadId)>>::new();
+    for (goroutine, runs) in runs {
+        runs.iter().for_each(|run| on.entry(run.on).or_default().push((run.start, run.end, *goroutine)));
+    }
+    on.values_mut().for_each(|runs| runs.sort_unstable());
+    let mut all = HashMap::<(u32, u64), Vec<(u64, Readied)>>::new();
+    for (thread, calls) in &walk.readied {
+        let runs = on.get(thread).map_or(&[][..], Vec::as_slice);
+        let is_between = |at: u64| walk.threads.get(thread).is_some_and(|changes| changes.is_between(at));
+        for (at, number) in calls {
+            let before = runs.partition_point(|(start, ..)| start <= at).checked_sub(1);
+            let run = before.and_then(|n| runs.get(n)).filter(|(_, end, _)| at <= end);
+            let by = match run {
+                Some((.., goroutine)) => Readied::ByGoroutine(*at, *goroutine),
+                None if is_between(*at) => Readied::ByRuntime(*at, *thread),
+                None => Readied::Unknown(Some(*at)),
+            };
+            all.entry((process_of(meta, *thread), *number)).or_default().push((*at, by));
+        }
+    }
+    all.values_mut().for_each(|times| times.sort_unstable_by_key(|(at, _)| *at));
+    all
 }
 
 fn is_goroutine(meta: &Meta, thread: ThreadId) -> bool {
@@ -246,6 +365,13 @@ fn runs_of(stays: &[Stay], last: u64, threads: &mut HashMap<ThreadId, Changes>) 
         match runs.last_mut() {
             Some(last) if last.on == run.on && run.start <= last.end && !last.is_over => {
                 (last.end, last.is_over) = (run.end, run.is_over);
+            }
+            // Another thread took the goroutine from a queue before this one looked for the next.
+            Some(last)
+                if last.on != run.on && run.is_begun && (last.start..last.end).contains(&run.start) =>
+            {
+                (last.end, last.is_over) = (run.start, true);
+                runs.push(run);
             }
             // A run that is known already, or one that contradicts it.
             Some(last) if run.start < last.end => {}

@@ -37,14 +37,14 @@ pub(crate) const NOT_WAITING: &str = "unknown whether it ran, could run, or was 
 
 /// Names a cause by functions, without threads, so that the causes of all threads are summed.
 fn cause(cause: &Cause) -> String {
-    let Cause { within, path, waker, is_park } = cause;
+    let Cause { within, path, waker } = cause;
     let within = within.as_deref().unwrap_or("(the system call is not known)");
     let path: String = path.iter().map(|function| format!(" <- {function}")).collect();
-    if *is_park {
-        return format!("blocked in {within}{path}");
-    }
     let waker = match waker {
+        WakerDescription::NotRecorded => return format!("blocked in {within}{path}"),
         WakerDescription::Unknown => "an unknown waker".to_owned(),
+        WakerDescription::GoRuntime { path } if path.is_empty() => "the Go runtime".to_owned(),
+        WakerDescription::GoRuntime { path } => format!("the Go runtime in {}", path.join(" <- ")),
         WakerDescription::Interrupt => "an interrupt".to_owned(),
         WakerDescription::Recorder => return format!("calltap: time that tracing took, in {within}{path}"),
         WakerDescription::Stopped => "calltap, which stopped the thread".to_owned(),

@@ -23,19 +23,18 @@ pub(crate) fn lost(meta: &Meta, missing: &str) -> Option<String> {
 }
 
 /// Returns a line for each kind of data that the recording lacks.
-pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
+pub(crate) fn unknown(meta: &Meta, has_switches: bool, knows_wakers: bool) -> Vec<String> {
     let mut lines = Vec::from_iter(lost(meta, "calls"));
     if !has_switches {
         lines.push("it was not recorded when threads ran and when they waited".to_owned());
     }
     if meta.threads.iter().any(|thread| thread.goroutine.is_some()) {
         let is_traced = meta.sites.iter().any(|site| site.name == PARK);
-        let line = if is_traced {
-            "a goroutine's wait lasts until it runs again: the time in which it could run already is within it"
-        } else {
-            "it was not recorded when goroutines waited: runtime.gopark is not traced"
-        };
-        lines.push(line.to_owned());
+        if !is_traced {
+            lines.push("it was not recorded when goroutines waited: runtime.gopark is not traced".to_owned());
+        } else if !knows_wakers {
+            lines.push("a goroutine's wait lasts until it runs again, and it is not known who ended it: runtime.ready is not traced, or not its goroutine".to_owned());
+        }
     }
     match &meta.kernel_events {
         None => lines.push(
@@ -146,7 +145,7 @@ impl Lines<'_> {
     }
 
     fn wait(&mut self, one: &WaitGroup<'_>, indent: usize) {
-        let Cause { within, path, waker, is_park } = &one.cause;
+        let Cause { within, path, waker } = &one.cause;
         let times = if one.count > 1 { format!(" {} times", one.count) } else { String::new() };
         let within = match within {
             Some(within) => format!("in {within}"),
@@ -154,7 +153,7 @@ impl Lines<'_> {
         };
         let path: String = path.iter().map(|function| format!(" <- {function}")).collect();
         self.line(indent, one.ticks, &format!("blocked{times} {within}{path}"));
-        if *is_park {
+        if *waker == WakerDescription::NotRecorded {
             return;
         }
         self.more(indent, &waker_text(self.descriptions, waker));
@@ -174,7 +173,11 @@ impl Lines<'_> {
 /// Formats a waker: `woken by worker-2 in evict <- handle`.
 pub(crate) fn waker_text(descriptions: &Descriptions<'_>, waker: &WakerDescription) -> String {
     match waker {
-        WakerDescription::Unknown => "it is not known who woke it".to_owned(),
+        WakerDescription::Unknown | WakerDescription::NotRecorded => "it is not known who woke it".to_owned(),
+        WakerDescription::GoRuntime { path } => {
+            let path = if path.is_empty() { String::new() } else { format!(" in {}", path.join(" <- ")) };
+            format!("woken by the Go runtime (a timer, the network, the garbage collector){path}")
+        }
         WakerDescription::Interrupt => "woken by an interrupt (a timer, a device, the network)".to_owned(),
         WakerDescription::Recorder => "woken by calltap: this is time that tracing took".to_owned(),
         WakerDescription::Stopped => "interrupted by calltap, which stopped the thread".to_owned(),

@@ -149,7 +149,7 @@ impl Kernel {
         };
         let mut whole = TemporaryFile::beside(output, ".joined.part");
         let open = |path: &Path| -> Result<Recording> {
-            Ok(Recording { name: String::new(), reader: TraceReader::open(path)? })
+            Ok(Recording { name: String::new(), reader: TraceReader::open_stored(path)? })
         };
         let recordings = [open(output)?, open(&kernel.0)?];
         let joined = join(&recordings, Others::LeftOut, &whole.0).map_err(|refused| anyhow!("{refused}"))?;

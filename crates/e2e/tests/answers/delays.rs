@@ -2,6 +2,7 @@
 
 mod incidents;
 mod servers;
+mod system_calls;
 mod tools;
 mod users;
 mod waits;

@@ -92,7 +92,7 @@ pub const EVENTS: Flag = value(
     "events",
     None,
     "LIST",
-    "Also record, separated by commas: for 'calltap why' and 'locks' sched, who wakes whom, and syscalls, the system calls of the threads (both take root or CAP_PERFMON); faults: page faults, moves to other processors, and signals (those take root or CAP_PERFMON).",
+    "Also record, separated by commas: sched, who wakes whom, for 'calltap why' and 'locks'; syscalls, the system calls of the threads, for these and as calls in all views (both take root or CAP_PERFMON); faults: page faults, moves to other processors, and signals (those take root or CAP_PERFMON).",
 );
 
 pub const KERNEL: Flag = value(

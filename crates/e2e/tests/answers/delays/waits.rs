@@ -68,6 +68,35 @@ fn the_time_of_a_call_is_divided_as_the_program_knows_it() {
     }
 }
 
+/// Parts of a call's time are within 2 % of what the kernel has accounted meanwhile.
+#[test]
+fn parts_are_those_that_the_kernel_accounts() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(GCC, &["accounted.c"], &["-pthread"]);
+    let (path, trace) = (program.path.display().to_string(), program.directory().join("accounted.data"));
+    let trace = trace.display().to_string();
+    let run = calltap_run(&["record", "-q", "-o", &trace, "--", &path]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let (rows, mut count) = (report(&trace), 0);
+    for line in run.stdout.lines() {
+        let (function, numbers) = line.split_once(' ').expect("numbers");
+        let numbers: Vec<u64> = numbers.split(' ').map(|number| number.parse().expect("a number")).collect();
+        let [wall, scheduled, used] = numbers[..] else { panic!("{line}") };
+        let row = row(&rows, function);
+        let parts = ["cpu_ns", "runnable_ns", "blocked_ns", "tracing_ns"].map(|key| ns(row, key));
+        assert!(parts.iter().sum::<u64>().abs_diff(ns(row, "total_ns")) <= 3, "{row}");
+        // The program measures around the call, which includes its own measuring.
+        let near = |one: u64, other: u64| one.abs_diff(other) <= wall / 50;
+        let [cpu, off] = [parts[0], parts[1..].iter().sum()];
+        assert!(near(cpu, scheduled) && near(cpu, used), "{row}: {line}");
+        assert!(near(off, wall - scheduled) && near(ns(row, "total_ns"), wall), "{row}: {line}");
+        count += 1;
+    }
+    assert!(count >= 7, "{}", run.stdout);
+}
+
 #[test]
 fn without_context_switches_nothing_is_said_of_waits() {
     let program = compile(GCC, &["divided.c"], &["-pthread"]);

@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Runs `calltap why` on the program's one request. Returns the answer, and the nanoseconds by
-/// reason that the program has measured.
-fn asked(program: &Program, flags: &[&str]) -> (Value, BTreeMap<String, u64>) {
+/// reason that the program has measured, and its output.
+fn asked(program: &Program, flags: &[&str]) -> (Value, BTreeMap<String, u64>, String) {
     let (path, answer) = (program.path.display().to_string(), program.directory().join("why.json"));
     let answer = answer.display().to_string();
     let question = ["why", "main.handle>100ms", "--json", "-o", &answer];
@@ -17,7 +17,7 @@ fn asked(program: &Program, flags: &[&str]) -> (Value, BTreeMap<String, u64>) {
     let text = std::fs::read_to_string(answer).expect("an answer");
     let answer: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(answer["slow_calls"], 1, "{}: {answer}", program.name);
-    (answer["calls"][0]["did"].clone(), noted)
+    (answer["calls"][0]["did"].clone(), noted, run.stdout)
 }
 
 /// Returns the nanoseconds of waits, by reason.
@@ -28,6 +28,47 @@ fn waits(did: &Value) -> BTreeMap<String, u64> {
         *waits.entry(within).or_default() += wait["ns"].as_u64().expect("a number");
     }
     waits
+}
+
+/// Checks that each wait was ended by the goroutine that the program names, in the function that
+/// ends waits.
+fn check_wakers(program: &Program, did: &Value, said: &str) {
+    let ended = said.lines().filter_map(|line| line.strip_prefix("ended ")?.split_once(' '));
+    let ended: BTreeMap<&str, u64> =
+        ended.map(|(number, reason)| (reason, number.parse().expect("a number"))).collect();
+    assert_eq!(ended.len(), 7, "{}: {said}", program.name);
+    for wait in did["blocked"].as_array().expect("waits") {
+        let reason = match wait["in"].as_str().expect("known") {
+            "semacquire" => "sync.WaitGroup.Wait",
+            reason => reason,
+        };
+        let (waker, name) = (&wait["woken_by"], &program.name);
+        match ended.get(reason) {
+            Some(number) => {
+                assert_eq!(
+                    (&waker["kind"], &waker["tid"]),
+                    (&"thread".into(), &(*number).into()),
+                    "{name}: {wait:#}"
+                );
+                let path = waker["path"].as_array().expect("a path");
+                assert!(path.iter().any(|frame| frame == "main.later.func1"), "{name}: {wait:#}");
+                // Only the longest waits are followed.
+                if wait["meanwhile"].is_null() {
+                    continue;
+                }
+                let own = &wait["meanwhile"]["blocked"][0];
+                assert_eq!(
+                    (&own["in"], &own["woken_by"]["kind"]),
+                    (&"sleep".into(), &"go_runtime".into()),
+                    "{name}: {wait:#}"
+                );
+            }
+            None if ["sleep", "IO wait"].contains(&reason) => {
+                assert_eq!(waker["kind"], "go_runtime", "{name}: {wait:#}");
+            }
+            None => {}
+        }
+    }
 }
 
 /// Checks that the waits are those that the program has measured, and no others.
@@ -55,8 +96,9 @@ fn goroutines_wait_for_what_they_have_noted_and_as_long() {
         let program = go.compile("waits.go", &[]);
         // The functions that tell waits are traced even if filters name only others.
         for flags in [&[][..], &["-F", "main.*"]] {
-            let (did, noted) = asked(&program, flags);
+            let (did, noted, said) = asked(&program, flags);
             check_waits(&program, &did, noted);
+            check_wakers(&program, &did, &said);
             let of = |key: &str| did[key].as_array().expect("functions").iter();
             let spun = of("ran").chain(of("unknown")).filter(|one| one["function"] == "main.spin");
             let spun: u64 = spun.filter_map(|one| one["ns"].as_u64()).sum();
@@ -68,16 +110,27 @@ fn goroutines_wait_for_what_they_have_noted_and_as_long() {
 }
 
 #[test]
+fn goroutines_that_end_waits_are_known_in_stripped_programs() {
+    let Some(go) = Go::newer().pop() else { return };
+    let program = go.compile("waits.go", &["-ldflags=-s -w"]);
+    let (did, _, said) = asked(&program, &["-F", "main.*"]);
+    check_wakers(&program, &did, &said);
+}
+
+#[test]
 fn a_wait_is_of_an_unknown_reason_where_what_parks_is_traced_alone() {
     let Some(go) = Go::newer().pop() else { return };
     let program = go.compile("waits.go", &[]);
-    let others = ["-N", "runtime.[cns]*", "-N", "time.*", "-N", "*sync.*", "-N", "*poll.*"];
-    let (did, noted) = asked(&program, &[&["-F", "main.*"], &others[..]].concat());
+    let others =
+        ["-N", "runtime.[cns]*", "-N", "time.*", "-N", "*sync.*", "-N", "*poll.*", "-N", "runtime.ready"];
+    let (did, noted, _) = asked(&program, &[&["-F", "main.*"], &others[..]].concat());
     let waits = waits(&did);
     let reasons: Vec<&str> = waits.keys().map(String::as_str).collect();
     assert_eq!(reasons, ["a wait of the Go runtime for an unknown reason"], "{did:#}");
+    let unknown = |wait: &Value| wait["woken_by"].is_null();
+    assert!(did["blocked"].as_array().is_some_and(|waits| waits.iter().all(unknown)), "{did:#}");
     let (waited, all) = (waits.values().sum::<u64>(), noted.values().sum::<u64>());
     assert!(waited <= all + all / 100 && waited > all / 2, "{waited} of {all} ns noted");
-    let (did, _) = asked(&program, &["-F", "main.*", "-N", "runtime.*"]);
+    let (did, ..) = asked(&program, &["-F", "main.*", "-N", "runtime.*"]);
     assert_eq!(did["blocked"], Value::Array(Vec::new()), "{did:#}");
 }

@@ -13,7 +13,7 @@ use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
-use calltap_selection::{Program, Purpose, SAVE_THREAD, SiteRequest, ValueReason};
+use calltap_selection::{Program, Purpose, SAVE_THREAD, SiteRequest, ValueReason, is_readied};
 use calltap_sites::{Discovery, Function, NonlocalExit, Returns};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -49,7 +49,8 @@ pub(super) struct Values {
 
 impl Values {
     fn note(&mut self, site_request: &SiteRequest, function: &Function) {
-        self.read |= site_request.program.is_some() && site_request.purpose != Purpose::LeaveCalls;
+        let asked = site_request.program.as_ref().filter(|program| !is_readied(program));
+        self.read |= asked.is_some() && site_request.purpose != Purpose::LeaveCalls;
         self.cut.0 |= site_request.cut;
         let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
         if let (Some(why), None) = (left_out, &self.left_out) {

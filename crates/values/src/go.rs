@@ -1,0 +1,75 @@
+//! The goroutine that the Go runtime makes ready to run: who ends its wait is known by that.
+
+use crate::compile::{Program, assemble};
+use crate::reason::Reason;
+use crate::steps::{WORD, go_register, store};
+use crate::words::Form;
+use calltap_abi::values::{step, word};
+use calltap_trace::{Captured, Value};
+use std::sync::Arc;
+
+/// The runtime's function that makes a goroutine ready. Its first argument is the goroutine's
+/// `runtime.g`.
+pub const READY: &str = "runtime.ready";
+/// Name of the value that is read of its calls: the number of the goroutine.
+const READIED: &str = "goroutine";
+
+/// Returns the program that reads the goroutine in a call of [`READY`]. `number`: offset of a
+/// goroutine's number in `runtime.g`, in words.
+pub fn readied(number: u8) -> Result<Arc<Program>, Reason> {
+    let mut steps = go_register(0);
+    steps.push(word(step::LOAD, WORD, i32::from(number) * i32::from(WORD)));
+    let mut entry = Vec::new();
+    let form = store(Form::Unsigned(WORD), steps, &mut entry);
+    let arguments = vec![Value { name: READIED.to_owned(), form }];
+    let captured = Arc::new(Captured { arguments, ..Captured::default() });
+    Ok(Arc::new(Program { words: assemble(entry, Vec::new())?, captured, left_out: Vec::new() }))
+}
+
+/// Whether a program is one of [`readied`], whose value no user has asked for.
+pub fn is_readied(program: &Program) -> bool {
+    matches!(&program.captured.arguments[..], [value] if value.name == READIED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_abi::values::{Call, run};
+
+    struct Ready(u64);
+
+    impl Call for Ready {
+        fn register(&self, n: usize) -> u64 {
+            // The first argument of a Go function is in rax.
+            if n == 6 { 0x1000 } else { 0 }
+        }
+        fn xmm(&self, _: usize) -> u64 {
+            0
+        }
+        fn slot(&self) -> u64 {
+            0
+        }
+        fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+            bytes.copy_from_slice(&self.0.to_le_bytes());
+            address == 0x1000 + 19 * 8
+        }
+        fn remember(&self, _: u64) {}
+        fn recall(&self) -> Option<u64> {
+            None
+        }
+        fn copy_stack(&self, _: u32) {}
+    }
+
+    #[test]
+    fn the_number_is_read_from_the_argument() {
+        let program = readied(19).unwrap();
+        let word = |n: usize| program.words.get(n).copied().unwrap_or(0).into();
+        let stored = run(&std::array::from_fn(word), false, &Ready(77)).unwrap();
+        let values: Vec<String> = program
+            .captured
+            .read(false, stored.bytes())
+            .map(|(name, datum)| format!("{name}={datum}"))
+            .collect();
+        assert_eq!(values, ["goroutine=77"]);
+    }
+}
