@@ -88,14 +88,13 @@ impl State {
     }
 }
 
-/// Whether the kernel is ending a thread, or has created it for its own work. On a busy machine an
+/// Whether the kernel is ending a thread, or has created it for io_uring. On a busy machine an
 /// ending thread is listed for long after its last instruction.
 fn is_none_of_its_own(pid: u32, tid: &str) -> bool {
-    const PF_EXITING: u64 = 0x4;
-    const PF_USER_WORKER: u64 = 0x4000;
+    const PF_EXITING: u64 = 4;
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     let flags = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(6)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & (PF_EXITING | PF_USER_WORKER) != 0)
+    flags.is_some_and(|flags| flags & PF_EXITING != 0) || stat.contains("(iou-")
 }
 
 /// The signal mask of a thread that is being created; on a busy machine that takes long.

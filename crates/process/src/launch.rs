@@ -30,23 +30,23 @@ use std::{env, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// State at calltap's start, before Rust's runtime and calltap change it: whether SIGPIPE and SIGCHLD
-/// were ignored, the mask of blocked signals, and the standard descriptors that were closed, a bit
-/// each.
+/// State at calltap's start, before Rust's runtime and calltap change it: whether SIGPIPE and
+/// SIGCHLD were ignored, the mask of blocked signals, and the standard descriptors that were
+/// closed, a bit each.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static CHILD_IGNORED: AtomicBool = AtomicBool::new(false);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: an initialiser, run by the C library before `main`; it makes system calls without pointers
-// to anything but its own variables, and stores atomics.
+// SAFETY: an initialiser, run by the C library before `main`; it makes system calls without
+// pointers to anything but its own variables, and stores atomics.
 #[unsafe(link_section = ".init_array")]
 #[used]
 static REMEMBER: extern "C" fn() = remember;
 
 extern "C" fn remember() {
-    // SAFETY: queries, and a default action: no handler is installed. Zeroed is a valid value of both
-    // types.
+    // SAFETY: queries, and a default action: no handler is installed. Zeroed is a valid value of
+    // both types.
     unsafe {
         let is_ignored = |signal| {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -82,7 +82,7 @@ pub fn survive_size_limit() {
     }
 }
 
-/// Restores the state saved by [`remember`]. Runs in the child, last before exec.
+/// Restores the state saved by [`remember`]. Runs before exec.
 fn restore() -> io::Result<()> {
     let (blocked, closed) = (BLOCKED.load(Relaxed), CLOSED.load(Relaxed));
     // SAFETY: async-signal-safe system calls, allowed between fork and exec.

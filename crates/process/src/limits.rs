@@ -7,8 +7,8 @@ use crate::target::{Target, tracer_of};
 use nix::errno::Errno;
 use std::fs;
 
-/// Number of mappings that a process must be able to add: more than the agent, the dynamic linker for
-/// it, and the veneers of most programs take, so that the program itself is left some.
+/// Number of mappings that a process must be able to add: more than the agent, the dynamic linker
+/// for it, and the veneers of most programs take, so that the program itself is left some.
 const MAPPINGS: usize = 64;
 /// Bytes of address space for the agent's file and its first mappings.
 const AGENT: u64 = 64 << 20;
@@ -36,8 +36,8 @@ pub fn explain(target: &Target, reason: Reason) -> Reason {
 
 /// Fails if a process has so many mappings that those of calltap could take its last ones.
 pub fn check_mappings(target: &Target) -> Result<(), Reason> {
-    let maps = fs::read_to_string(proc::place(target.pid).join("maps")).unwrap_or_default();
-    let count = maps.lines().count();
+    let maps = fs::read(proc::place(target.pid).join("maps")).unwrap_or_default();
+    let count = maps.iter().filter(|byte| **byte == b'\n').count();
     let most = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     match most.trim().parse::<usize>() {
         Ok(most) if count + MAPPINGS > most => Err(Reason::NoMappings { count }),

@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use std::{fs, io};
@@ -252,12 +253,26 @@ pub fn threads(process: u32) -> Vec<u32> {
 /// Whether the kernel has created a thread in a process for its own work: of io_uring, vhost or
 /// KVM. Such a thread never runs the program. ptrace stops it, but its registers mean nothing.
 pub fn is_worker(process: u32, tid: u32) -> bool {
-    const PF_IO_WORKER: u32 = 0x10;
-    // Before Linux 6.4 this flag was that of a thread that had loaded a module into the kernel.
-    const PF_USER_WORKER: u32 = 0x4000;
     // The file of the thread, not /proc/TID/stat: there the kernel adds up all threads.
     let flags = || flags_in(&fs::read_to_string(format!("/proc/{process}/task/{tid}/stat")).ok()?);
-    tid != process && flags().is_some_and(|flags| flags & (PF_IO_WORKER | PF_USER_WORKER) != 0)
+    tid != process && worker_flags() != 0 && flags().is_some_and(|flags| flags & worker_flags() != 0)
+}
+
+/// Returns the kernel's flags of such threads. Older kernels use the same bits for ordinary ones.
+fn worker_flags() -> u32 {
+    const PF_IO_WORKER: u32 = 0x10;
+    const PF_USER_WORKER: u32 = 0x4000;
+    static FLAGS: OnceLock<u32> = OnceLock::new();
+    *FLAGS.get_or_init(|| {
+        let release = rustix::system::uname();
+        let release = release.release().to_string_lossy();
+        let mut numbers = release.split(['.', '-']).map_while(|word| word.parse::<u32>().ok());
+        match (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
+            (0..5, _) | (5, 0..12) => 0,
+            (5, _) | (6, 0..4) => PF_IO_WORKER,
+            _ => PF_IO_WORKER | PF_USER_WORKER,
+        }
+    })
 }
 
 /// Returns the tasks of a process: its threads, and those that the kernel has created in it.

@@ -25,7 +25,7 @@ use calltap_process::memory::text::{ProcessText, Sync};
 use calltap_process::proc;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
-use calltap_process::ptrace::threads::{Keep, StoppedThread};
+use calltap_process::ptrace::threads::{Keep, StoppedThread, has_ordinary};
 use calltap_process::ptrace::urgent::is_background;
 use calltap_process::target::Target;
 use nix::libc::user_regs_struct;
@@ -105,6 +105,24 @@ fn switch_stopped(
     now.iter_mut().for_each(|module| module.drain(inside));
     switch(now, text, Demand::Stopped, tally);
     modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
+}
+
+/// Lets threads that execute code in these ranges run for a moment each, until they are elsewhere.
+fn run_out(held: &mut [StoppedThread], ranges: &[(u64, u64)]) {
+    let mixed = has_ordinary(held);
+    for _ in 0..ROUNDS {
+        // On a busy machine a background thread might not get a processor, with the others standing
+        // still.
+        let is_inside = |thread: &&mut StoppedThread| {
+            frames::find(ranges, thread.regs.rip) && !(mixed && is_background(thread.tid))
+        };
+        let Some(thread) = held.iter_mut().find(is_inside) else { break };
+        // A thread that has ended is not inside.
+        let _ = thread.run().and_then(|()| {
+            std::thread::sleep(MOMENT);
+            thread.halt()
+        });
+    }
 }
 
 /// Whether the index of a process stands for a forked child that is in no table yet.
@@ -250,19 +268,7 @@ impl Planner<'_> {
                 let _ = thread.set(user_regs_struct { rip, ..thread.regs });
             }
         }
-        // Other threads need a moment, which they may get while the rest stands still.
-        for _ in 0..ROUNDS {
-            // On a busy machine a background thread would not get a processor while the rest stands.
-            let inside = |thread: &&mut StoppedThread| {
-                frames::find(&ranges, thread.regs.rip) && !is_background(thread.tid)
-            };
-            let Some(thread) = held.iter_mut().find(inside) else { break };
-            // A thread that has ended is not inside a site.
-            let _ = thread.run().and_then(|()| {
-                std::thread::sleep(MOMENT);
-                thread.halt()
-            });
-        }
+        run_out(&mut held, &ranges);
         let regions = maps::code_and_files(target.pid).unwrap_or_default();
         let stacks = Stacks::read(&held, text, &Mappings::asked(target.pid, &regions));
         let words = stacks.words_in(&ranges);

@@ -120,7 +120,6 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
 
 /// Loads the agent into a process, or finds it from an earlier attach, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
-    limits::check_mappings(target).map_err(|reason| target.refuse(reason))?;
     let mut stops = Stops { threads: proc::threads(target.pid).len(), ..Stops::default() };
     let readable = check_filters(target, &mut stops)?;
     shared.control().unreadable.store(u32::from(!readable), Relaxed);
@@ -162,6 +161,7 @@ fn load_agent(
     shared: &Shared,
     inferior: &mut Inferior<'_>,
 ) -> Result<StoppedThread, Error> {
+    limits::check_mappings(target).map_err(|reason| target.refuse(reason))?;
     let first = first_objects(target.pid, &inferior.regions);
     let libc = Symbols::of(target.pid, &first, is_libc, |name| LIBC.contains(&name));
     let dlopen = libc
@@ -248,7 +248,10 @@ fn open(
     if let Err(failed) = inferior.call(&mut thread, &call, LOAD) {
         return Ok((thread, Err(target.refuse(failed).into())));
     }
-    let regions = maps::read(target.pid).map_err(|error| target.refuse(error))?;
+    let regions = match maps::read(target.pid) {
+        Ok(regions) => regions,
+        Err(error) => return Ok((thread, Err(target.refuse(error).into()))),
+    };
     let complaint = inferior.place.complaint(&mut inferior.text, &regions);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
         let call = Call::new(munmap, *scratch);

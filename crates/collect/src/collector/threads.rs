@@ -106,7 +106,7 @@ impl Collector<'_> {
         };
         let host = proc::pid_of(entry);
         let is_task = |task: &u32| proc::inner_id(host, *task) == Some(tid);
-        proc::threads(host).into_iter().find(is_task).filter(|_| host != pid).unwrap_or(tid)
+        proc::tasks(host).into_iter().find(is_task).filter(|_| host != pid).unwrap_or(tid)
     }
 
     /// Returns the process of the session that began the followed process `pid`, or that executed

@@ -49,11 +49,10 @@ fn a_program_that_uses_the_agents_word_of_a_thread_keeps_it() {
 #[test]
 fn a_thread_of_the_kernel_in_the_process_is_let_alone() {
     let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
-    if disabled.is_ok_and(|disabled| disabled.trim() == "0") {
-        hazard("kernel thread", &[], &[]);
-    } else {
-        skipped("a thread of the kernel: this kernel does not allow io_uring (kernel.io_uring_disabled)");
+    if disabled.is_ok_and(|disabled| disabled.trim() != "0") {
+        return skipped("a thread of the kernel: io_uring is disabled (kernel.io_uring_disabled)");
     }
+    hazard("kernel thread", &[], &[]);
 }
 
 #[test]

@@ -360,7 +360,7 @@ fn a_process_that_has_used_up_a_limit_is_told_which() {
         let program = compile(build, &["used_up.c"], &[]);
         for (what, said) in [
             ("files", "it may open no more files"),
-            ("mappings", "memory mappings, and may have no more"),
+            ("mappings", "memory mappings, and may have too few more for calltap"),
             ("locked memory", "may lock no more"),
         ] {
             let mut resident = Resident::start(&program, &[what]);

@@ -38,6 +38,8 @@ fn the_deepest_stack_is_as_deep_as_the_program_says() {
     };
     mounted.echo("1", "stack_tracer_enabled");
     assert!(mounted.cat("enabled_functions").lines().all(|line| line.ends_with(" (1)")));
+    // At functions that end with a tail call the stack is not measured.
+    assert!(mounted.cat("error_log").contains(" calltap: error: no values of "));
     // The stack of a signal handler on a stack of its own does not count as the thread's.
     deep(&mut mounted);
     assert_eq!(stack(&mounted), []);

@@ -38,7 +38,9 @@ fn unusual(program: &Program, recorded: bool, preload: Option<&str>) -> String {
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
             libc::dup2(1, 77);
+            libc::close(0);
             libc::umask(0o027);
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&mut set);

@@ -18,7 +18,7 @@ mod signals;
 mod stop;
 mod trip;
 
-pub use all::{Keep, Stopped, stop_machine};
+pub use all::{Keep, Stopped, has_ordinary, stop_machine};
 pub use faults::FAULT_SIGNALS;
 pub use helper_tracer::aside;
 pub use not_held::NotHeld;
@@ -322,9 +322,9 @@ impl StoppedThread {
     /// Whether the thread executes 64-bit code. A thread of a program that also has 32-bit code, as
     /// Wine's, would run injected code in the wrong mode.
     pub fn is_in_64_bit_code(&self) -> bool {
-        /// `__USER_CS`.
-        const USER_CODE: u64 = 0x33;
-        self.regs.cs == USER_CODE
+        /// `__USER_CS`, and that of a guest of Xen without virtualization of the processor.
+        const USER_CODE: [u64; 2] = [0x33, 0xe033];
+        USER_CODE.contains(&self.regs.cs)
     }
 
     /// Whether the thread is stopped and has not been killed.

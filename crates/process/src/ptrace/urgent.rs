@@ -81,12 +81,12 @@ pub fn real_time(tid: i32) -> bool {
     unsafe { libc::sched_setscheduler(tid, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest) == 0 }
 }
 
-/// Whether the scheduler gives a thread less of a busy processor than ordinary threads: by its policy,
-/// or its niceness.
+/// Whether the scheduler gives a thread less of a busy processor than ordinary threads: by its
+/// policy, or its niceness.
 pub fn is_background(tid: u32) -> bool {
     // SAFETY: the calls have no pointers.
     unsafe {
-        libc::sched_getscheduler(tid as i32) == libc::SCHED_IDLE
+        libc::sched_getscheduler(tid as i32) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
             || libc::getpriority(libc::PRIO_PROCESS, tid) > 0
     }
 }

@@ -30,8 +30,8 @@ pub(super) enum Obstacle {
     GateOpen { why: io::Error },
     /// A thread will return into instructions that are written last.
     WillReturn,
-    /// Another tool has changed the code at a site. It may have saved calltap's jump, to execute it or
-    /// to write it back.
+    /// Another tool has changed the code at a site. It may have saved calltap's jump, to execute it
+    /// or to write it back.
     ForeignCode { at: Avma },
 }
 

@@ -21,7 +21,7 @@ use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::pages;
 use calltap_process::ptrace::stop_times::Stops;
-use calltap_process::ptrace::threads::{NotHeld, StoppedThread, aside};
+use calltap_process::ptrace::threads::{NotHeld, StoppedThread, aside, has_ordinary};
 use calltap_process::ptrace::urgent::is_background;
 use calltap_process::target::Target;
 use std::path::Path;
@@ -242,25 +242,30 @@ impl<'a> Detaching<'a> {
         stacks: &mut Stacks,
     ) -> Result<Option<Obstacle>, NotHeld> {
         let mut last = None;
+        let mixed = has_ordinary(held);
         for _ in 0..ROUNDS {
             let inside: Vec<usize> = (0..held.len()).filter(|n| stacks.runs_in(*n, &self.ours)).collect();
             if inside.is_empty() {
                 return Ok(None);
             }
+            let mut has_run = false;
             for n in &inside {
-                let thread = &mut held[*n];
-                let at = thread.regs.rip;
+                let (thread, at) = (held[*n].tid, held[*n].regs.rip);
                 if !frames::find(&self.ours, at) {
-                    return Ok(Some(Obstacle::Interrupted { thread: thread.tid }));
+                    return Ok(Some(Obstacle::Interrupted { thread }));
                 }
-                last = Some(Obstacle::Runs { thread: thread.tid, at });
-                // On a busy machine it would not get a processor while the others stand still.
-                if is_background(thread.tid) {
-                    return Ok(last);
+                last = Some(Obstacle::Runs { thread, at });
+                // On a busy machine it might not get a processor, with the others standing still.
+                if mixed && is_background(thread) {
+                    continue;
                 }
-                thread.run()?;
+                has_run = true;
+                held[*n].run()?;
                 thread::sleep(MOMENT);
-                thread.halt()?;
+                held[*n].halt()?;
+            }
+            if !has_run {
+                return Ok(last);
             }
             // A thread that ran may have started others, which are not stopped.
             if !StoppedThread::are_all(self.target.pid, held) {
@@ -284,7 +289,7 @@ impl<'a> Detaching<'a> {
         if !self.changes.restore(text, stacks, &mut self.notes.ours) {
             return Some(Obstacle::WillReturn);
         }
-        if let Some(at) = self.changes.foreign {
+        if let Some(at) = self.changes.foreign(text) {
             return Some(Obstacle::ForeignCode { at });
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();

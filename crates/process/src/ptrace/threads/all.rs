@@ -82,6 +82,8 @@ impl StoppedThread {
                 new.into_iter().partition(|tid| is_background(*tid));
             for tids in [background, others].into_iter().filter(|tids| !tids.is_empty()) {
                 let Part { held: new, failed } = stop_threads(process, tids)?;
+                // The program as a whole stands still only from now on.
+                held.held.iter_mut().for_each(|thread| thread.since = Instant::now());
                 held.held.extend(new);
                 if let Some(failed) = failed {
                     return Err(failed);
@@ -115,6 +117,12 @@ impl StoppedThread {
         let is_held = |tid: u32| known.contains(&tid) || has_ended(tid) || proc::is_worker(process, tid);
         proc::tasks(process).into_iter().all(is_held)
     }
+}
+
+/// Whether some of these threads are no [background threads](is_background). Background threads are
+/// not let run while these stand still.
+pub fn has_ordinary(all: &[StoppedThread]) -> bool {
+    !all.iter().all(|thread| is_background(thread.tid))
 }
 
 /// Stops threads of a process, many of them with a second thread. Ended threads are left out. After
