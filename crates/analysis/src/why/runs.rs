@@ -179,10 +179,12 @@ pub(crate) struct Runs {
     runs: HashMap<ThreadId, Vec<Run>>,
     /// By process.
     unknown: HashMap<u32, Unknown>,
-    /// Times at which goroutines were made ready, by process and number of the goroutine,
-    /// ascending; `None` if that was not recorded.
-    readied: Option<HashMap<(u32, u64), Vec<(u64, Readied)>>>,
+    /// When goroutines were made ready; `None` if that was not recorded.
+    readied: Option<ReadiedTimes>,
 }
+
+/// Times at which goroutines were made ready, by process and number of the goroutine, ascending.
+type ReadiedTimes = HashMap<(u32, u64), Vec<(u64, Readied)>>;
 
 /// Times in which the threads of a process may have run any goroutine.
 #[derive(Default)]
@@ -290,11 +292,7 @@ fn ready(meta: &Meta) -> Option<Ready> {
 }
 
 /// Returns who made each goroutine ready, and when.
-fn readied(
-    meta: &Meta,
-    walk: &Walk<'_>,
-    runs: &HashMap<ThreadId, Vec<Run>>,
-) -> HashMap<(u32, u64), Vec<(u64, Readied)>> {
+fn readied(meta: &Meta, walk: &Walk<'_>, runs: &HashMap<ThreadId, Vec<Run>>) -> ReadiedTimes {
     let mut on = HashMap::<ThreadId, Vec<(u64, u64, ThreadId)>>::new();
     for (goroutine, runs) in runs {
         runs.iter().for_each(|run| on.entry(run.on).or_default().push((run.start, run.end, *goroutine)));
