@@ -45,23 +45,23 @@ static void *read_pipe(void *unused) {
     }
     return unused;
 }
-static void get(const char *name, char *text, size_t room) {
-    int file = open_file(name, O_RDONLY);
+static void read_into(char *text, size_t room, int file) {
     ssize_t size = read(file, text, room - 1);
     text[size > 0 ? size : 0] = 0;
     close(file);
 }
-// A forked child reads the deepest stack, and makes a call.
+// A forked child reads the deepest stack, and makes a call. No other function may be called deeper
+// before the stack is read.
 static int looks_at_its_stack(void) {
     char text[4096];
     put("stack_max_size", "0");
     put("stack_tracer_enabled", "1");
     outer();
-    get("stack_trace", text, sizeof text);
+    read_into(text, sizeof text, open_file("stack_trace", O_RDONLY));
     put("stack_tracer_enabled", "0");
     if (strstr(text, " outer+")) return 1;
     fputs(text, stderr);
-    get("error_log", text, sizeof text);
+    read_into(text, sizeof text, open_file("error_log", O_RDONLY));
     fputs(text, stderr);
     return 0;
 }
