@@ -9,7 +9,6 @@ mod hazards;
 mod killed;
 mod memory;
 mod namespaces;
-mod others;
 mod placed;
 mod privileges;
 mod refused;
