@@ -6,7 +6,6 @@ use crate::lane::Lane;
 use crate::states::Complete;
 use crate::summary::Summary;
 use crate::symbols::Symbols;
-
 use calltap_trace::{
     ClockMap, ClockPair, Edge, End, EventKind, KernelEvents, Module, Process, Record, RunState, SYSTEM_CALLS,
     Scheduling, Session, Site, SiteId, SystemCall, Thread, ThreadId, TraceWriter, Waking, system_call_name,

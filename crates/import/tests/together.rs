@@ -5,8 +5,8 @@ use calltap_analysis::Source;
 use calltap_import::{Joined, Others, Recording, Refused, join};
 use calltap_trace::{
     ClockKind, ClockPair, Edge, End, Event, EventKind, KernelEvents, Module, Process, Record, RunState,
-    Session, Site, SiteId, Switch, SystemCall, Thread, ThreadEncoder, ThreadId, TraceReader, TraceWriter,
-    Waking,
+    SYSTEM_CALLS, Session, Site, SiteId, Switch, SystemCall, Thread, ThreadEncoder, ThreadId, TraceReader,
+    TraceWriter, Waking,
 };
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -40,7 +40,8 @@ fn write(
     let module = Module {
         id: 0,
         process: 0,
-        path: format!("/{comm}"),
+        // An imported recording of the kernel has its system calls among its events.
+        path: if pid == 0 { SYSTEM_CALLS.to_owned() } else { format!("/{comm}") },
         link: None,
         build_id: None,
         bias: 0,

@@ -193,8 +193,6 @@ reasons! {
     SharesParts = "shares-parts", "it shares parts with many functions", "none needed: a return stub sees the return";
     SharesPart = "shares-part", "it shares a part with another function", "none needed: a return stub sees the return";
     RunsOn = "runs-on", "it falls through into the next function", "none needed: a return stub sees the return";
-    ExitAmidFrame { at: u64 } = "exit-amid-frame",
-        "what looks like an exit (at {at:#x}) is none by its unwinding information", "none needed: a return stub sees the return";
     ExitNearEntry = "exit-near-entry", "an exit is too near to its beginning", "none needed: a return stub sees the return";
     BreakpointEntry = "breakpoint-entry",
         "the breakpoint at its entry is switched at another time than jumps", "none needed: a return stub sees the return";

@@ -216,14 +216,9 @@ impl<'a, 'd> Exits<'a, 'd> {
     /// Returns all regions of a function or part that jumps displace.
     fn regions(&self, n: usize, entry: Option<Region>, is_known: bool) -> Result<Vec<Region>, Reason> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
-        let is_described = self.file.frames.contains_key(&start);
         let mut leavings = Vec::new();
         for (leaving, place) in self.leavings(start, end) {
             match leaving.to {
-                // Data that was decoded as code may look like an exit.
-                To::Caller if is_described && !self.file.rows.is_bare(leaving.at) => {
-                    return Err(Reason::ExitAmidFrame { at: leaving.at });
-                }
                 To::Caller => leavings.push(leaving),
                 // Tail calls stay as they are.
                 To::Pointer | To::PointerOrWithin => {}
