@@ -151,10 +151,7 @@ impl Merge<'_> {
 
     fn event(&mut self, event: Event, values: &[u8]) {
         self.now = self.now.max(event.ticks);
-        if !values.is_empty() {
-            self.out.values.add(self.out.events.len(), values);
-        }
-        self.out.events.push(event);
+        self.out.push(event, values);
     }
 
     /// Ends calls of unknown ends before an event.
