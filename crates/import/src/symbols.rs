@@ -78,16 +78,7 @@ impl Symbols {
 }
 
 fn modules(paths: BTreeMap<String, u32>, all: &[Symbol]) -> Vec<Module> {
-    let new = |(path, id)| Module {
-        id,
-        process: 0,
-        path,
-        link: None,
-        build_id: None,
-        bias: 0,
-        range: (0, 0),
-        unloaded_ticks: None,
-    };
+    let new = |(path, id): (String, u32)| Module::without_file(id, 0, &path);
     let mut modules: Vec<Module> = paths.into_iter().map(new).collect();
     modules.sort_by_key(|module| module.id);
     for symbol in all {

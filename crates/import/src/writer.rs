@@ -97,16 +97,7 @@ impl Writer {
         trace.record(&Record::Process(process))?;
         pairs.iter().try_for_each(|pair| trace.record(&Record::Clock(*pair)))?;
         let modules = known.symbols.modules();
-        let calls = Module {
-            id: modules.len() as u32,
-            process: 0,
-            path: SYSTEM_CALLS.to_owned(),
-            link: None,
-            build_id: None,
-            bias: 0,
-            range: (0, 0),
-            unloaded_ticks: None,
-        };
+        let calls = Module::without_file(modules.len() as u32, 0, SYSTEM_CALLS);
         for module in modules.iter().chain([&calls]) {
             trace.record(&Record::Module(module.clone()))?;
         }

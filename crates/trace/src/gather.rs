@@ -255,16 +255,7 @@ impl Gather {
                 site.module = 0;
             }
         }
-        meta.modules = modules.fill("modules", complaints, |id| Module {
-            id,
-            process: 0,
-            path: UNKNOWN.to_owned(),
-            link: None,
-            build_id: None,
-            bias: 0,
-            range: (0, 0),
-            unloaded_ticks: None,
-        });
+        meta.modules = modules.fill("modules", complaints, |id| Module::without_file(id, 0, UNKNOWN));
         let owners = meta.threads.iter_mut().map(|thread| &mut thread.process);
         for owner in owners.chain(meta.modules.iter_mut().map(|module| &mut module.process)) {
             if processes.reach(*owner).is_none() {

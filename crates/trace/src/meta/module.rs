@@ -26,6 +26,20 @@ pub struct Module {
 }
 
 impl Module {
+    /// Returns a module that is no file mapped into a process; `path` names it.
+    pub fn without_file(id: u32, process: u32, path: &str) -> Module {
+        Module {
+            id,
+            process,
+            path: path.to_owned(),
+            link: None,
+            build_id: None,
+            bias: 0,
+            range: (0, 0),
+            unloaded_ticks: None,
+        }
+    }
+
     /// Returns the names by which words select it.
     pub fn names(&self) -> ModuleNames<'_> {
         ModuleNames { file: &self.path, link: self.link.as_deref() }

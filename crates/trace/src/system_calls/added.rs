@@ -37,16 +37,7 @@ impl AddedCalls {
     /// Adds the system calls with these numbers to the functions of a trace.
     pub(crate) fn new(numbers: &BTreeSet<u32>, meta: &mut Meta) -> AddedCalls {
         let module = meta.modules.len() as u32;
-        meta.modules.push(Module {
-            id: module,
-            process: 0,
-            path: MODULE.to_owned(),
-            link: None,
-            build_id: None,
-            bias: 0,
-            range: (0, 0),
-            unloaded_ticks: None,
-        });
+        meta.modules.push(Module::without_file(module, 0, MODULE));
         let mut sites = BTreeMap::new();
         for number in numbers {
             let id = SiteId(meta.sites.len() as u32);

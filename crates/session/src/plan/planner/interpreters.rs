@@ -101,15 +101,7 @@ impl<'a> Planner<'a> {
     /// Returns the module of Python functions, if there is an interpreter.
     pub(super) fn python_module(&self) -> Option<Metadata> {
         let table = self.shared.python()?;
-        Some(Metadata::Record(Record::Module(Module {
-            id: table.module()?,
-            process: table.header.process.load(Relaxed),
-            path: MODULE.to_owned(),
-            link: None,
-            build_id: None,
-            bias: 0,
-            range: (0, 0),
-            unloaded_ticks: None,
-        })))
+        let process = table.header.process.load(Relaxed);
+        Some(Metadata::Record(Record::Module(Module::without_file(table.module()?, process, MODULE))))
     }
 }
