@@ -9,6 +9,7 @@ mod hazards;
 mod killed;
 mod memory;
 mod namespaces;
+mod others;
 mod placed;
 mod privileges;
 mod refused;

@@ -1,5 +1,6 @@
 //! Reasons why a process cannot be detached from yet.
 
+use calltap_patch::Avma;
 use calltap_process::Reason;
 use calltap_process::ptrace::threads::NotHeld;
 use std::{fmt, io};
@@ -29,6 +30,9 @@ pub(super) enum Obstacle {
     GateOpen { why: io::Error },
     /// A thread will return into instructions that are written last.
     WillReturn,
+    /// Another tool has changed the code at a site. It may have saved calltap's jump, to execute it
+    /// or to write it back.
+    ForeignCode { at: Avma },
 }
 
 impl fmt::Display for Obstacle {
@@ -71,6 +75,13 @@ impl fmt::Display for Obstacle {
             }
             Obstacle::WillReturn => {
                 out.write_str("a thread will return into instructions that calltap has moved")
+            }
+            Obstacle::ForeignCode { at } => {
+                write!(
+                    out,
+                    "another tool has changed the code at {:#x}, and may have saved calltap's jump there",
+                    at.0
+                )
             }
         }
     }

@@ -289,6 +289,9 @@ impl<'a> Detaching<'a> {
         if !self.changes.restore(text, stacks, &mut self.notes.ours) {
             return Some(Obstacle::WillReturn);
         }
+        if let Some(at) = self.changes.foreign(text) {
+            return Some(Obstacle::ForeignCode { at });
+        }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
         // CPython may call the agent's profile function as soon as its threads run again.
@@ -339,11 +342,16 @@ impl<'a> Detaching<'a> {
     /// obstacle.
     fn gives_up(&self, last: &Obstacle) -> Option<String> {
         let limit = match last {
+            Obstacle::ForeignCode { .. } => Duration::ZERO,
             Obstacle::NotHeld(NotHeld::Shared(_)) | Obstacle::UnwindsStopped { .. } => UNWINDING,
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };
-        let leads = if self.whole { "no new call reaches it" } else { "nothing leads to it any more" };
+        let leads = match last {
+            Obstacle::ForeignCode { .. } => "'calltap detach' removes them once that tool has gone",
+            _ if self.whole => "no new call reaches it",
+            _ => "nothing leads to it any more",
+        };
         (self.since.elapsed() > limit).then(|| format!("{last}: calltap's mappings stay, and {leads}"))
     }
 }

@@ -8,6 +8,7 @@
 
 use calltap_abi::{stub, values};
 use calltap_patch::{Avma, HookSet, LONGEST_SITE, Site};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,6 +46,13 @@ pub enum Entry {
         /// Length in bytes.
         length: u64,
     },
+    /// A site of earlier entries was not written: another tool had changed its code before.
+    Unwritten {
+        /// Index of the process.
+        process: u32,
+        /// Address of the site.
+        address: Avma,
+    },
     /// No thread is inside the sites of a process in earlier entries.
     Drained {
         /// Index of the process.
@@ -57,7 +65,7 @@ impl Entry {
     pub fn file(&self) -> Option<u64> {
         match self {
             Entry::Site { inode, .. } => Some(*inode),
-            Entry::Veneers { .. } | Entry::Drained { .. } => None,
+            Entry::Veneers { .. } | Entry::Unwritten { .. } | Entry::Drained { .. } => None,
         }
     }
 }
@@ -77,6 +85,7 @@ const BYTES: usize = 24;
 const _: () = assert!(LONGEST_SITE <= BYTES);
 const VENEERS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
+const UNWRITTEN: u8 = 0xFD;
 const NO_STUB: u8 = 0xFF;
 const STUB_BITS: u32 = stub::COUNT.ilog2();
 const _: () = assert!(values::PROGRAMS << STUB_BITS <= 1 << 32);
@@ -95,7 +104,7 @@ impl Entries {
     pub fn sites(&self) -> impl Iterator<Item = (Avma, Avma)> {
         self.0.iter().filter_map(|bytes| match decode(bytes)? {
             Entry::Site { site, target, .. } => Some((site.address(), target)),
-            Entry::Veneers { .. } | Entry::Drained { .. } => None,
+            Entry::Veneers { .. } | Entry::Unwritten { .. } | Entry::Drained { .. } => None,
         })
     }
 
@@ -124,8 +133,16 @@ pub fn standing<'e>(
     line: Option<&[u32]>,
     shows: impl Fn(u64, u64) -> bool,
 ) -> Vec<&'e Entry> {
+    let unwritten: HashMap<Avma, usize> = entries
+        .iter()
+        .enumerate()
+        .filter_map(|(n, entry)| match *entry {
+            Entry::Unwritten { process, address } if is_ours(process, line) => Some((address, n)),
+            _ => None,
+        })
+        .collect();
     let mut veneers = Vec::new();
-    let stands = |entry: &&Entry| match **entry {
+    let stands = |(n, entry): &(usize, &Entry)| match **entry {
         Entry::Veneers { process, address, offset, length } => {
             let ours = is_ours(process, line);
             if ours {
@@ -133,17 +150,19 @@ pub fn standing<'e>(
             }
             ours
         }
-        Entry::Site { process, target, copy, .. } => {
+        Entry::Site { process, site, target, copy, .. } => {
             // Addresses are used again if nothing was mapped there.
             let is_there = |at: &Avma| {
                 let last = veneers.iter().rfind(|(range, _)| range.contains(&at.0));
                 last.is_none_or(|(_, mapped)| *mapped)
             };
-            is_ours(process, line) && [Some(target), copy].iter().flatten().all(is_there)
+            let is_written = unwritten.get(&site.address()).is_none_or(|last| last < n);
+            is_ours(process, line) && is_written && [Some(target), copy].iter().flatten().all(is_there)
         }
         Entry::Drained { process } => line.is_some_and(|line| line.contains(&process)),
+        Entry::Unwritten { .. } => false,
     };
-    entries.iter().filter(stands).collect()
+    entries.iter().enumerate().filter(stands).map(|(_, entry)| entry).collect()
 }
 
 /// Whether changes to a process may also be in a process of this [line](standing).
@@ -207,6 +226,11 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
             put(16, &offset.to_le_bytes());
             put(24, &length.to_le_bytes());
         }
+        Entry::Unwritten { process, address } => {
+            put(0, &[UNWRITTEN]);
+            put(4, &process.to_le_bytes());
+            put(8, &address.0.to_le_bytes());
+        }
         Entry::Drained { process } => {
             put(0, &[DRAINED]);
             put(4, &process.to_le_bytes());
@@ -221,6 +245,9 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
     let process = half(4)?;
     if bytes[0] == VENEERS {
         return Some(Entry::Veneers { process, address: word(8)?, offset: word(16)?, length: word(24)? });
+    }
+    if bytes[0] == UNWRITTEN {
+        return Some(Entry::Unwritten { process, address: Avma(word(8)?) });
     }
     if bytes[0] == DRAINED {
         return Some(Entry::Drained { process });
@@ -282,6 +309,7 @@ mod tests {
         entries.push(Entry::Veneers { process: 1, address: 0x4000, offset: 0x200_0000, length: 4096 });
         let site = Site::empty_function(Avma(0x7f00_0000_0010), [0xC3, 0x66, 0x2E, 0x0F, 0x1F]).unwrap();
         entries.push(Entry::Drained { process: 5 });
+        entries.push(Entry::Unwritten { process: 3, address: Avma(0x5555_0000_1000) });
         entries.push(Entry::Site {
             process: 0,
             site,

@@ -8,7 +8,7 @@ use calltap_process::frames::Stacks;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Notes about a process that calltap detaches from.
 #[derive(Default)]
@@ -64,6 +64,8 @@ pub struct JournaledChanges {
     pub sites: Vec<PatchedSite>,
     /// Mapped veneers: address, length.
     pub veneers: Vec<(u64, u64)>,
+    /// Sites whose code another tool has changed since calltap did.
+    foreign: BTreeSet<Avma>,
     /// Code and files that were mapped when the patched sites were last compared with them.
     seen: Vec<Region>,
 }
@@ -130,10 +132,14 @@ impl JournaledChanges {
                 {
                     veneers.push((address, length));
                 }
+                Entry::Unwritten { process, address } if ours(process) => {
+                    sites.remove(&address);
+                }
                 _ => {}
             }
         }
-        JournaledChanges { sites: sites.into_values().collect(), veneers, seen: code_and_files(regions) }
+        let (sites, seen) = (sites.into_values().collect(), code_and_files(regions));
+        JournaledChanges { sites, veneers, foreign: BTreeSet::new(), seen }
     }
 
     /// Forgets sites that are no longer mapped. Does nothing if code and files are mapped as at the
@@ -185,7 +191,9 @@ impl JournaledChanges {
     ) {
         let found = self.read_states(which, text);
         let changes: Vec<Change<'_>> = found.changes().collect();
-        report(carry_out(text, changes.iter().copied(), granted), &changes, &mut notes.ours);
+        let failed = carry_out(text, changes.iter().copied(), granted);
+        self.foreign.extend(found.others.iter().map(|(at, _)| *at).chain(mismatches(&failed, &changes)));
+        report(failed, &changes, &mut notes.ours);
         if let [(at, bytes), more @ ..] = &found.others[..] {
             add(&mut notes.others, changed(&places(*at, more.len()), bytes));
         }
@@ -217,7 +225,7 @@ impl JournaledChanges {
 
     /// Restores the file's bytes, with all threads stopped. Returns false if a thread is inside a
     /// site that demands otherwise.
-    pub fn restore(&self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
+    pub fn restore(&mut self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
         let normalized: Vec<&PatchedSite> = self.sites.iter().filter(|patched| patched.normalized).collect();
         let demands =
             |patched: &&&PatchedSite| patched.site.demand(State::Disabled, State::Original) > Demand::Nothing;
@@ -237,9 +245,35 @@ impl JournaledChanges {
                 recover: &[],
             })
             .collect();
-        report(carry_out(text, changes.iter().copied(), Demand::Stopped), &changes, notes);
+        let failed = carry_out(text, changes.iter().copied(), Demand::Stopped);
+        self.foreign.extend(mismatches(&failed, &changes));
+        report(failed, &changes, notes);
         true
     }
+
+    /// Returns the first site whose code another tool has changed, unless the site is gone or has
+    /// the file's bytes by now.
+    pub fn foreign(&self, text: &mut ProcessText) -> Option<Avma> {
+        let is_foreign = |patched: &&PatchedSite| {
+            let mut now = vec![0; patched.site.len()];
+            let is_read = text.read(patched.site.address(), &mut now).is_ok();
+            self.foreign.contains(&patched.site.address())
+                && !(is_read && patched.site.is(State::Original, &now))
+        };
+        if self.foreign.is_empty() {
+            return None;
+        }
+        self.sites.iter().find(is_foreign).map(|patched| patched.site.address())
+    }
+}
+
+/// Returns the sites that had other bytes than expected.
+fn mismatches(
+    failed: &Failed<<ProcessText as Text>::Error>,
+    changes: &[Change<'_>],
+) -> impl Iterator<Item = Avma> {
+    let mismatched = failed.iter().filter(|(_, failure)| matches!(failure, ChangeError::Mismatch(_)));
+    mismatched.map(|(n, _)| changes[*n].site.address())
 }
 
 /// Adds a note for each way in which changes failed.

@@ -47,6 +47,8 @@ pub struct ProcessModule {
     led: bool,
     /// The known functions by address, if the code was made at run time and is in no file.
     made: Option<HashMap<u64, usize>>,
+    /// Sites that were found with another tool's code, and are not in the journal as such yet.
+    unwritten: Vec<Avma>,
     /// Start of the function that leads to the agent's watch of the dynamic linker; it is not
     /// traced.
     watched: Option<Avma>,
@@ -70,6 +72,7 @@ impl ProcessModule {
     ) -> ProcessModule {
         let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
         let (recorded, found, led, made, watched) = (false, HashMap::new(), false, None, None);
+        let unwritten = Vec::new();
         ProcessModule {
             mapped,
             record,
@@ -83,6 +86,7 @@ impl ProcessModule {
             found,
             led,
             made,
+            unwritten,
             watched,
         }
     }
@@ -353,6 +357,11 @@ impl ProcessModule {
         }
     }
 
+    /// Returns the sites that were found with another tool's code since the last call.
+    pub fn take_unwritten(&mut self) -> Vec<Avma> {
+        std::mem::take(&mut self.unwritten)
+    }
+
     /// Records the results of these [`changes`](ProcessModule::changes): `failure` returns, for
     /// each in turn, why it was not made, or None. Each is reported with its function's name.
     pub fn settle(
@@ -374,6 +383,9 @@ impl ProcessModule {
                 matches!(failure, Some(ChangeError::PartialWrite(_) | ChangeError::ReadFailed(_)));
             if !placed.is_nonlocal() || is_broken {
                 report(name, change, failure.as_ref());
+            }
+            if matches!((change.from, &failure), (State::Original, Some(ChangeError::Mismatch(_)))) {
+                self.unwritten.push(change.site.address());
             }
             placed.settle(to, failure.as_ref());
             // The program may have protected its memory.

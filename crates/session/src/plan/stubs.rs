@@ -97,7 +97,7 @@ impl<'a> Stubs<'a> {
                 Entry::Veneers { offset, length, .. } => {
                     self.next_veneer = self.next_veneer.max(offset.saturating_add(*length));
                 }
-                Entry::Site { .. } | Entry::Drained { .. } => {}
+                Entry::Site { .. } | Entry::Unwritten { .. } | Entry::Drained { .. } => {}
             }
         }
     }

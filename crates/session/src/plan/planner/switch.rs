@@ -83,6 +83,7 @@ impl Planner<'_> {
         self.tally.stopped += tally.stopped;
         self.tally.written += tally.written;
         found.into_iter().for_each(&mut note);
+        note_unwritten(&mut process.modules, index, &self.directory.journal);
         let waiting = tally.waiting as usize
             + process.modules.iter().map(|module| module.waiting_to_be_traced()).sum::<usize>();
         if waiting > 0 && last {
@@ -114,6 +115,16 @@ impl Planner<'_> {
             process.modules.iter_mut().for_each(|module| module.look(text));
         }
         Ok(())
+    }
+}
+
+/// Adds the sites to the journal that another tool had changed. If that fails, detaching leaves
+/// calltap's code mapped for them.
+fn note_unwritten(modules: &mut [ProcessModule], process: u32, journal: &Journal) {
+    let found = modules.iter_mut().flat_map(ProcessModule::take_unwritten);
+    let entries: Vec<Entry> = found.map(|address| Entry::Unwritten { process, address }).collect();
+    if !entries.is_empty() {
+        let _ = journal.add(&entries.iter().collect());
     }
 }
 

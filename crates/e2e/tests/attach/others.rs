@@ -1,0 +1,71 @@
+//! Other tools that change code of a traced program.
+
+use calltap_e2e::*;
+
+/// Attaches to a program in which another tool hooks a traced function, and removes the hook after
+/// calltap was to detach.
+fn check(build: &Build) {
+    let program = compile(build, &["hooked.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let mut recorder = resident.attach_beside(&["-F", "target"]);
+    resident.await_recorder();
+    resident.tell();
+    resident.wait_for("changed");
+    kill(recorder.id(), libc::SIGINT);
+    let status = recorder.wait().expect("a child of this process");
+    assert!(!status.success(), "something stays: {status}");
+    // The saved bytes lead to calltap's code, which is still there.
+    resident.tell();
+    resident.wait_for("changed");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(resident.runs(), "{}", build.name);
+    let run = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{}: {status} {output}{errors}", build.name);
+}
+
+#[test]
+fn calltaps_jump_that_another_tool_has_saved_leads_to_code_that_is_there() {
+    [GCC, &BARE[0]].into_iter().for_each(check);
+}
+
+/// Attaches to a program in which another tool has hooked a function before, which then is not
+/// patched: detaching leaves nothing. Attaches again once the hook is gone.
+fn check_hooked_before(build: &Build) {
+    let program = compile(build, &["hooked.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    resident.tell();
+    resident.wait_for("changed");
+    let pid = resident.pid.to_string();
+    let attach = || {
+        let run = calltap_run(&["attach", "-p", &pid, "--tracer", "function"]);
+        assert!(run.status.success(), "{}: {}", build.name, run.stderr);
+    };
+    let detach = || {
+        let run = calltap_run(&["detach", "-p", &pid]);
+        assert!(run.status.success(), "{}: {}", build.name, run.stderr);
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!maps.contains("calltap-"), "{}: {maps}", build.name);
+    };
+    attach();
+    detach();
+    attach();
+    resident.tell();
+    resident.wait_for("changed");
+    // The next controller finds the file's bytes, and patches them.
+    for switch in ["--off", "--on"] {
+        let run = calltap_run(&["set", "-p", &pid, switch]);
+        assert!(run.status.success(), "{}: {}", build.name, run.stderr);
+    }
+    detach();
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{}: {status} {output}{errors}", build.name);
+}
+
+#[test]
+fn a_function_that_another_tool_had_hooked_does_not_keep_calltap_mapped() {
+    [GCC, &BARE[0]].into_iter().for_each(check_hooked_before);
+}
