@@ -13,7 +13,10 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, Pointer, UnwindContext,
     UnwindSection, X86_64,
 };
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind,
+    Register,
+};
 use object::elf;
 
 use super::landing;
@@ -64,7 +67,7 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
     let Some((address, bytes)) = frames(image) else { return };
     let section = EhFrame::new(bytes, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(address);
-    let mut context = UnwindContext::new();
+    let (mut context, mut factory) = (UnwindContext::new(), InstructionInfoFactory::new());
     let mut entries = section.entries(&bases);
     // Every byte of code is in one frame; in a hostile file, each frame may claim all of it.
     let mut budget = image.data.len() as u64 * 3;
@@ -116,9 +119,8 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
             if !slot.may_be_used(code) {
                 continue;
             }
-            let mut decoder = decoder(code, row.start_address());
-            if let Some(reader) = decoder.iter().find(|instruction| slot.is_used(instruction)) {
-                found.readers.entry(fde.initial_address()).or_insert(reader.ip());
+            if let Some(reader) = slot.first_use(code, row.start_address(), &mut factory) {
+                found.readers.entry(fde.initial_address()).or_insert(reader);
             }
         }
     }
@@ -152,13 +154,38 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Returns the first instruction of this code that reads the return address, through the
+    /// register or a copy of it.
+    fn first_use(&self, code: &[u8], address: u64, factory: &mut InstructionInfoFactory) -> Option<u64> {
+        let mut copies = Copies { distances: [None; 16], factory };
+        let mut decoder = decoder(code, address);
+        let mut is_use = |instruction: &Instruction| {
+            let is_used = self.is_used(instruction) || self.is_indexed(instruction);
+            let is_use = is_used || copies.use_slot(instruction);
+            copies.follow(instruction, self);
+            is_use
+        };
+        decoder.iter().find(|instruction| is_use(instruction)).map(|instruction| instruction.ip())
+    }
+
+    /// Whether an instruction reads at an index from the slot, on top of the stack.
+    fn is_indexed(&self, instruction: &Instruction) -> bool {
+        self.is_top()
+            && instruction.memory_base() == Register::RSP
+            && instruction.memory_index() != Register::None
+            && instruction.memory_displacement64() == 0
+            && instruction.mnemonic() != Mnemonic::Lea
+    }
+
+    fn is_top(&self) -> bool {
+        self.register == Register::RSP && self.offset == 0
+    }
+
     /// Whether an instruction reads the return address.
     pub fn is_used(&self, instruction: &Instruction) -> bool {
         // An `lea` of the address behind a function's variables names the slot without reading it.
         let reads = self.is_named(instruction) && instruction.mnemonic() != Mnemonic::Lea;
-        let pops =
-            instruction.mnemonic() == Mnemonic::Pop && self.register == Register::RSP && self.offset == 0;
-        reads || pops
+        reads || instruction.mnemonic() == Mnemonic::Pop && self.is_top()
     }
 
     /// Whether an instruction that begins anywhere in this code might read the return address.
@@ -167,10 +194,26 @@ impl Slot {
         let Ok(offset) = i32::try_from(self.offset) else { return true };
         let far = offset.to_le_bytes();
         let near = i8::try_from(offset).ok().map(|offset| offset as u8);
-        let is_top = self.register == Register::RSP && offset == 0;
+        let is_top = self.is_top();
         // The displacement follows the byte that names the base.
         let is_there =
             |behind: &[u8]| behind.first().copied() == near.or(Some(far[0])) || behind.starts_with(&far);
+        // `mov` of the register into another one, in its two encodings.
+        let number = self.register.number() as u8;
+        let before = |at: usize, count: usize| at.checked_sub(count).map_or(0, |at| code[at]);
+        let is_copied = |at: usize, byte: u8| {
+            let is_move = match byte {
+                0x89 => code.get(at + 1).is_some_and(|operands| operands & 0xf8 == 0xc0 | number << 3),
+                0x8b => code.get(at + 1).is_some_and(|operands| operands & 0xc7 == 0xc0 | number),
+                _ => false,
+            };
+            is_move && before(at, 1) & 0xf8 == 0x48
+        };
+        // `lea` of the address behind the slot, to read in front of it.
+        let behind_slot = near.and_then(|near| near.checked_add(8));
+        let takes_behind = |at: usize| {
+            code.get(at + 1).copied() == behind_slot && (before(at, 1) == 0x8d || before(at, 2) == 0x8d)
+        };
         code.iter().enumerate().any(|(at, byte)| {
             let names_base = match self.register {
                 Register::RSP => byte & 0x3f == 0x24,
@@ -178,7 +221,11 @@ impl Slot {
             };
             let pops = is_top && (byte & 0xf8 == 0x58 || *byte == 0x8f);
             // AVX-512 (prefix 62) scales displacements by the operand's size: each counts as a use.
-            pops || *byte == 0x62 || names_base && (is_top || is_there(&code[at + 1..]))
+            let is_near = || is_there(&code[at + 1..]) || takes_behind(at);
+            let is_named = names_base && (is_top || is_near());
+            let has_index = |next: &u8| next & 0x07 == 0x04 && next & 0x38 != 0x20;
+            let is_indexed = is_top && byte & 0xc7 == 0x04 && code.get(at + 1).is_some_and(has_index);
+            pops || *byte == 0x62 || is_copied(at, *byte) || is_indexed || is_named
         })
     }
 
@@ -194,6 +241,61 @@ impl Slot {
             && instruction.memory_base() == self.register
             && instruction.memory_index() == Register::None
             && instruction.memory_displacement64() as i64 == self.offset
+    }
+}
+
+/// Registers with addresses near the return address, each with the distance to it, in a row of the
+/// unwinding information.
+struct Copies<'a> {
+    distances: [Option<i64>; 16],
+    factory: &'a mut InstructionInfoFactory,
+}
+
+impl Copies<'_> {
+    /// Whether an instruction reads the return address through one of them.
+    fn use_slot(&self, instruction: &Instruction) -> bool {
+        let base = instruction.memory_base();
+        let distance = base.is_gpr64().then(|| self.distances[base.number()]).flatten();
+        (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory)
+            && distance == Some(instruction.memory_displacement64() as i64)
+            && instruction.memory_index() == Register::None
+            && instruction.mnemonic() != Mnemonic::Lea
+    }
+
+    /// Follows the addresses through an instruction.
+    fn follow(&mut self, instruction: &Instruction, slot: &Slot) {
+        let (to, from) = (instruction.op0_register(), instruction.op1_register());
+        let of = |copies: &Copies<'_>, register: Register| match register {
+            _ if register == slot.register => Some(slot.offset),
+            _ if register.is_gpr64() => copies.distances[register.number()],
+            _ => None,
+        };
+        let copied = match instruction.mnemonic() {
+            Mnemonic::Mov => of(self, from),
+            Mnemonic::Lea if instruction.memory_index() == Register::None => {
+                let displacement = instruction.memory_displacement64() as i64;
+                of(self, instruction.memory_base()).map(|distance| distance.wrapping_sub(displacement))
+            }
+            _ => None,
+        };
+        if copied.is_none() && self.distances.iter().all(Option::is_none) {
+            return;
+        }
+        let is_call = matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        let info = self.factory.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
+        for used in info.used_registers() {
+            let register = used.register().full_register();
+            let is_written = !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead);
+            if is_written && register.is_gpr64() {
+                self.distances[register.number()] = None;
+            }
+        }
+        if is_call {
+            self.distances = [None; 16];
+        }
+        if to.is_gpr64() && to != slot.register {
+            self.distances[to.number()] = copied;
+        }
     }
 }
 
@@ -241,5 +343,50 @@ mod tests {
         assert!(used >= 72, "{used}");
         assert!(!Slot { register: Register::RSP, offset: 24 }.may_be_used(&[0x48, 0x8b, 0x44, 0x24, 0x10]));
         assert!(!Slot { register: Register::RBP, offset: 8 }.may_be_used(&[0x48, 0x8b, 0x45, 0xf8, 0xc3]));
+    }
+
+    /// Checks whether instructions read a return address that is on top of the stack.
+    fn check(instructions: &[Instruction], expected: Option<usize>) {
+        let slot = Slot { register: Register::RSP, offset: 0 };
+        let mut encoder = Encoder::new(64);
+        let mut starts = Vec::new();
+        let mut at = 0x1000;
+        for instruction in instructions {
+            starts.push(at);
+            at += encoder.encode(instruction, at).unwrap() as u64;
+        }
+        let code = encoder.take_buffer();
+        let mut factory = InstructionInfoFactory::new();
+        let is_candidate = slot.may_be_used(&code);
+        let found = is_candidate.then(|| slot.first_use(&code, 0x1000, &mut factory)).flatten();
+        assert_eq!(found, expected.map(|n| starts[n]), "{code:02x?}");
+    }
+
+    #[test]
+    fn reads_through_copies_of_the_stack_pointer_are_found() {
+        use Register::{RAX, RCX, RDX, RSP};
+        let load = |base, displacement| {
+            let memory = MemoryOperand::with_base_displ(base, displacement);
+            Instruction::with2(Code::Mov_r64_rm64, RAX, memory).unwrap()
+        };
+        let lea = |to, base, displacement| {
+            let memory = MemoryOperand::with_base_displ(base, displacement);
+            Instruction::with2(Code::Lea_r64_m, to, memory).unwrap()
+        };
+        let copy = |to, from| Instruction::with2(Code::Mov_r64_rm64, to, from).unwrap();
+        let copy_back = |to, from| Instruction::with2(Code::Mov_rm64_r64, to, from).unwrap();
+        let indexed = MemoryOperand::with_base_index_scale(RSP, RCX, 8);
+        check(&[copy(RDX, RSP), load(RDX, 0)], Some(1));
+        check(&[copy_back(RDX, RSP), copy(RCX, RDX), load(RCX, 0)], Some(2));
+        check(&[lea(RDX, RSP, 8), load(RDX, -8)], Some(1));
+        check(&[lea(RDX, RSP, 0), lea(RCX, RDX, 24), load(RCX, -24)], Some(2));
+        check(&[Instruction::with2(Code::Mov_r64_rm64, RAX, indexed).unwrap()], Some(0));
+        // The addresses of the first argument on the stack, and of the end of an array in the red zone.
+        check(&[lea(RDX, RSP, 8), load(RDX, 0)], None);
+        check(&[copy(RDX, RSP), load(RDX, -8)], None);
+        // Another value.
+        check(&[copy(RDX, RSP), copy(RDX, RCX), load(RDX, 0)], None);
+        let call = Instruction::with_branch(Code::Call_rel32_64, 0x2000).unwrap();
+        check(&[copy(RDX, RSP), call, load(RDX, 0)], None);
     }
 }
