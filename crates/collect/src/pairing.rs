@@ -35,7 +35,8 @@ use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
-use stacks::{SuspendedStacks, push_switch};
+use stacks::SuspendedStacks;
+pub(crate) use stacks::push_switch;
 use std::collections::{BTreeSet, HashSet};
 
 /// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes,
@@ -101,6 +102,12 @@ struct PairedEvent {
 fn distance_below(upper: Frame, slot: u64) -> u64 {
     // The bits of the frame beside its slot cannot borrow from the slot.
     upper.wrapping_sub(slot << SLOT) >> SLOT
+}
+
+/// Whether two slots may lie on one stack.
+fn is_beside(one: u64, other: u64) -> bool {
+    let distance = one.wrapping_sub(other) & (SLOTS - 1);
+    distance <= NEAR || distance >= SLOTS - NEAR
 }
 
 /// Returns the slot of a frame as it is stored.
@@ -412,11 +419,8 @@ impl OpenCalls {
     fn next_to(&self, frame: Frame, code: u32) -> Option<usize> {
         let newest_first = || self.frames[1..=self.depth].iter().rev().take(SEARCHED);
         // A jump leaves the frame that jumped at the same slot.
-        let shared = || {
-            newest_first()
-                .position(|open| distance_below(*open, slot_of(frame)) == 0)
-                .filter(|_| is_tail(code))
-        };
+        let is_shared = |open: &Frame| distance_below(*open, slot_of(frame)) == 0;
+        let shared = || if is_tail(code) { newest_first().position(is_shared) } else { None };
         // A nested call leaves all frames that share its slot open.
         let nearest = u64::from(code != code::NESTED_ENTRY);
         let next_to = || {

@@ -1,7 +1,8 @@
 //! Moves the frames of a stack from one thread to another, when the stack does.
 
 use super::{
-    Frame, NEAR, OpenCalls, SLOT, SLOTS, distance_below, frame_of, is_call_of, is_tail, place_of, slot_of,
+    Frame, NEAR, OpenCalls, SLOT, SLOTS, distance_below, frame_of, is_beside, is_call_of, is_tail, place_of,
+    slot_of,
 };
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
@@ -13,9 +14,22 @@ impl OpenCalls {
         let frame = frame_of(raw);
         match raw.code() {
             code::EXIT => self.depth > 0 && !self.has(frame),
-            code::CALL => false,
-            code => self.depth > 0 && self.next_to(frame, code).is_none() && self.below_all(frame) == 0,
+            // The next entry is where a nonlocal exit leads.
+            code::CALL | code::NONLOCAL => false,
+            code => {
+                self.depth > 0
+                    && !self.is_where_known(slot_of(frame))
+                    && self.next_to(frame, code).is_none()
+                    && self.below_all(frame) == 0
+            }
         }
+    }
+
+    /// Whether an entry lies near a frame that it may prove dead by other evidence than its slot:
+    /// the newest ones if they are muted, or where the last nonlocal exit leads.
+    fn is_where_known(&self, slot: u64) -> bool {
+        let muted = self.frames[1..=self.depth].iter().rev().take(self.muted());
+        muted.map(|frame| place_of(*frame)).chain(self.nonlocal).any(|place| is_beside(place, slot))
     }
 
     /// Whether an event is not certainly on the stack of the innermost frame.
@@ -50,8 +64,9 @@ impl OpenCalls {
     }
 
     /// Removes the frames of the stack that an event is on, for another thread that continues
-    /// there. Returns them, and how many of the newest open calls they are.
-    pub(crate) fn give_stack(&mut self, raw: RawEvent) -> (Vec<Frame>, u32) {
+    /// there. Returns them, and how many of the newest open calls they are. `is_newest`: this
+    /// thread has no later event, so that it may have left the stack of its newest frames.
+    pub(crate) fn give_stack(&mut self, raw: RawEvent, is_newest: bool) -> (Vec<Frame>, u32) {
         let Some(distance) = self.distance_above(raw) else { return (Vec::new(), 0) };
         let place = slot_of(frame_of(raw)).wrapping_add(distance) & (SLOTS - 1);
         if let Some(frames) = self.suspended.give(place) {
@@ -60,7 +75,7 @@ impl OpenCalls {
         let open = &self.frames[1..=self.depth];
         let count = self.suspended.newest_stack(open);
         let stack = &open[open.len() - count..];
-        if !stack.iter().any(|frame| place_of(*frame) == place) {
+        if !is_newest || !stack.iter().any(|frame| place_of(*frame) == place) {
             // Frames of other stacks are open on top of these, and whether they have ended is not
             // known.
             return (Vec::new(), 0);

@@ -5,7 +5,7 @@
 //! return before the thread continues in that frame. So the frames below it are dead only from the
 //! next entry on.
 
-use super::{Frame, NEAR, OpenCalls, SLOT, SLOTS, distance_below, frame_of, place_of, slot_of};
+use super::{Frame, NEAR, OpenCalls, SLOT, distance_below, frame_of, is_beside, place_of, slot_of};
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::SiteId;
@@ -21,11 +21,7 @@ impl OpenCalls {
             code::NONLOCAL if !self.placed => None,
             code::NONLOCAL => {
                 // Of several on one stack, the outermost one counts.
-                let is_near = |last: u64| {
-                    let distance = last.wrapping_sub(slot) & (SLOTS - 1);
-                    distance <= NEAR || distance >= SLOTS - NEAR
-                };
-                let last = self.nonlocal.filter(|last| is_near(*last));
+                let last = self.nonlocal.filter(|last| is_beside(*last, slot));
                 let ended = if last.is_none() { self.end_left_frames() } else { None };
                 let is_above = |last: u64| distance_below(last << SLOT, slot) <= NEAR;
                 self.nonlocal = Some(last.filter(|last| is_above(*last)).unwrap_or(slot));

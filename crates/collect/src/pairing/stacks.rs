@@ -192,7 +192,7 @@ impl SuspendedStacks {
 }
 
 /// Encodes that frames were left, and others opened again.
-pub(super) fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
+pub(crate) fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
     if left > 0 {
         encoder.push(Event { ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
     }

@@ -7,7 +7,7 @@ use super::pairs::Pairs;
 use super::waiting::Item;
 use crate::callers::Unwinding;
 use crate::output::Output;
-use crate::pairing::Frame;
+use crate::pairing::{Frame, push_switch};
 use crate::raw::{RawEvent, Sink};
 use calltap_trace::{Event, EventKind};
 
@@ -24,7 +24,9 @@ impl Reader {
 
     /// Makes events wait from here on.
     pub(crate) fn wait(&mut self) {
-        self.waiting.is_on |= self.waiting.is_watched;
+        if self.waiting.is_watched {
+            self.waiting.begin(self.last_ticks());
+        }
     }
 
     /// Returns the number of events that wait.
@@ -54,11 +56,8 @@ impl Reader {
     /// Removes and returns the frames on the stack of an event, for another thread that continues
     /// there.
     pub(crate) fn give_stack(&mut self, raw: RawEvent) -> Vec<Frame> {
-        let (frames, left) = self.open.give_stack(raw);
-        if left > 0 {
-            let (ticks, site) = (raw.ticks, raw.site());
-            self.encoder.push(Event { ticks, site, kind: EventKind::Left { pops: left } });
-        }
+        let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since);
+        push_switch(raw.ticks, left, Vec::new(), &mut self.encoder);
         frames
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Waiting {
     pub(super) is_watched: bool,
     /// Whether events wait from here on.
     pub(super) is_on: bool,
+    /// Time of the newest event that was paired without waiting.
+    pub(super) since: u64,
     pub(super) items: VecDeque<Item>,
 }
 
@@ -44,6 +46,13 @@ impl Waiting {
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
+    }
+
+    /// Makes events wait from here on. `now`: the time until which they were paired.
+    pub(super) fn begin(&mut self, now: u64) {
+        if !std::mem::replace(&mut self.is_on, true) {
+            self.since = now;
+        }
     }
 
     /// Whether no event waits.
@@ -55,7 +64,9 @@ impl Waiting {
     pub(crate) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], open: &OpenCalls) -> bool {
         // Once events wait, the open calls are those before the queue, and say nothing of this
         // event.
-        self.is_on = self.is_on || self.is_watched && open.is_far(raw);
+        if self.is_watched && !self.is_on && open.is_far(raw) {
+            self.begin(raw.ticks);
+        }
         if self.is_on {
             let has_read = !values.is_empty() || !stack.is_empty();
             let read = has_read.then(|| Box::new((values.to_vec(), stack.to_vec())));

@@ -23,7 +23,7 @@ fn check_move(one: &str, other: &str, event: &str, taken: &str, left: u32) {
     let (mut one, mut other, event) = (after(one), after(other), raw(event));
     let own = other.distance_above(event).unwrap_or(u64::MAX);
     let is_elsewhere = other.seeks_stack(event) && one.distance_above(event).is_some_and(|above| above < own);
-    let (frames, count) = if is_elsewhere { one.give_stack(event) } else { (Vec::new(), 0) };
+    let (frames, count) = if is_elsewhere { one.give_stack(event, true) } else { (Vec::new(), 0) };
     let names: String = frames.iter().map(|frame| site_of(*frame).0 as u8 as char).collect();
     assert_eq!((&*names, count), (taken, left), "{event:?}");
     other.take_stack(&frames);
@@ -45,4 +45,36 @@ fn frames_go_with_their_stack_to_another_thread() {
     check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "b@1900001", "", 0);
     // Frames below the event have ended.
     check_move("w@1 r@2 b@900001 /b@900001", "w@500001 r@500002", "l@900003", "", 0);
+}
+
+#[test]
+fn frames_stay_with_a_thread_that_has_later_events_on_their_stack() {
+    let mut open = OpenCalls::new(true);
+    "w@1 r@2 b@900001 y@900002".split_whitespace().for_each(|word| open.follow(raw(word)));
+    assert_eq!(open.give_stack(raw("l@900003"), false), (Vec::new(), 0));
+    assert_eq!(open.give_stack(raw("l@900003"), true).1, 2);
+}
+
+/// Checks whether `event` shows a thread on a far stack, after `events` with `muted` functions.
+fn check_far(events: &str, muted: &str, nonlocal: &str, event: &str, expected: bool) {
+    let mut open = OpenCalls::new(true);
+    events.split_whitespace().for_each(|word| open.follow(raw(word)));
+    open.mute(&muted.bytes().map(|name| SiteId(name.into())).collect());
+    for target in nonlocal.split_whitespace() {
+        let RawEvent { low, slot, .. } = raw(target);
+        let exit = RawEvent { ticks: 0, low: low - code::ENTRY + code::NONLOCAL, slot, parent: 0 };
+        open.pass_nonlocal_exit(exit);
+    }
+    assert_eq!(open.is_far(raw(event)), expected, "{events} {event}");
+}
+
+#[test]
+fn a_thread_is_on_the_stack_of_its_muted_frames_and_where_a_nonlocal_exit_leads() {
+    check_far("w@1 r@2", "", "", "l@900003", true);
+    check_far("w@1 r@2", "", "", "l@3", false);
+    check_far("w@5 r@6", "wr", "", "l@7", false);
+    check_far("w@5 r@6", "wr", "", "l@3", false);
+    check_far("w@5 r@6", "wr", "", "l@900003", true);
+    check_far("h@900001 l@900002", "", "x@4", "l@5", false);
+    check_far("h@900001 l@900002", "", "x@4", "l@1800005", true);
 }
