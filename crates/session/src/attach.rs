@@ -1,46 +1,18 @@
 //! Attach: [loads the agent](crate::load_agent), then enables sites while the process runs.
-//!
-//! Threads are stopped once, and only for sites of several instructions, in which no thread may be
-//! when they are written. Everything runs in a thread that ends soon (see
-//! [`calltap_process::ptrace::threads`]).
 
 use crate::error::Error;
 use crate::options::Options;
 use crate::plan::breakpoints::{self, Ours};
-use crate::plan::journal::{Entry, UNLISTED};
-use crate::plan::loaded::ProcessModule;
-use crate::plan::modules::mapped;
-use crate::plan::planner::{
-    PatchMode, Planner, PreparedSwitch, Tally, settle, switch, unarmed, wait_until_known,
-};
+use crate::plan::planner::{PatchMode, Planner};
 use crate::{load_agent, setup};
-use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
-use calltap_patch::{Demand, Site};
 use calltap_process::Reason;
-use calltap_process::frames::{self, Stacks};
-use calltap_process::injection::inferior::Inferior;
-use calltap_process::memory::maps::{self, Mappings};
-use calltap_process::memory::text::{ProcessText, Sync};
+use calltap_process::memory::maps;
 use calltap_process::proc;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
-use calltap_process::ptrace::threads::{Keep, StoppedThread, has_ordinary};
-use calltap_process::ptrace::urgent::is_background;
 use calltap_process::target::Target;
-use nix::libc::user_regs_struct;
-use std::path::Path;
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
-
-/// How long calltap tries to stop all threads.
-const TRY: Duration = Duration::from_secs(10);
-/// How often all threads are stopped at most if some are inside a site.
-const TRIES: usize = 5;
-/// How long a thread is let run to leave the first instructions of a function.
-const MOMENT: Duration = Duration::from_micros(50);
-/// How often threads are let run to leave the first instructions of a function.
-const ROUNDS: usize = 100;
 
 /// Attaches: finds out what can be traced, loads the agent, and enables the selected sites. Returns
 /// the result, and how long threads were stopped.
@@ -72,62 +44,6 @@ pub fn attach(
         }
     };
     in_tracer_thread(work).unwrap_or_else(|error| (Err(error.into()), Stops::default()))
-}
-
-/// Makes the process map the plan area's list of mappings.
-fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
-    let start = Instant::now();
-    loop {
-        let mut inferior = Inferior::new(target)?;
-        let mut thread = inferior.any_thread()?;
-        let mapped = inferior.remote(&mut thread, remote::MAP, Path::new(""));
-        inferior.put_back(&thread);
-        // Another thread is tried if this one has ended.
-        let again = mapped.is_err() && thread.has_ended() && target.lives() && start.elapsed() < TRY;
-        stops.add(thread.release());
-        if !again {
-            return mapped.map_err(|failed| target.refuse(failed).into());
-        }
-    }
-}
-
-/// Switches the sites that no thread is inside of, with all threads stopped. Code made at run time
-/// is also enabled now: it may be gone when the threads run again.
-fn switch_stopped(
-    modules: &mut [ProcessModule],
-    text: &mut ProcessText,
-    inside: &dyn Fn(&Site) -> bool,
-    tally: &mut Tally,
-) {
-    modules.iter_mut().for_each(|module| module.hold_back(inside));
-    switch(modules.iter_mut().collect(), text, Demand::Stopped, tally);
-    let mut now: Vec<&mut ProcessModule> = modules.iter_mut().filter(|module| module.is_made()).collect();
-    now.iter_mut().for_each(|module| module.drain(inside));
-    switch(now, text, Demand::Stopped, tally);
-    modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
-}
-
-/// Lets threads that execute code in these ranges run for a moment each, until they are elsewhere.
-fn run_out(held: &mut [StoppedThread], ranges: &[(u64, u64)]) {
-    let mixed = has_ordinary(held);
-    for _ in 0..ROUNDS {
-        // On a busy machine a background thread might not get a processor, with the others standing
-        // still.
-        let is_inside = |thread: &&mut StoppedThread| {
-            frames::find(ranges, thread.regs.rip) && !(mixed && is_background(thread.tid))
-        };
-        let Some(thread) = held.iter_mut().find(is_inside) else { break };
-        // A thread that has ended is not inside.
-        let _ = thread.run().and_then(|()| {
-            std::thread::sleep(MOMENT);
-            thread.halt()
-        });
-    }
-}
-
-/// Whether the index of a process stands for a forked child that is in no table yet.
-fn is_unlisted(index: u32) -> bool {
-    index & UNLISTED != 0
 }
 
 impl Planner<'_> {
@@ -162,145 +78,5 @@ impl Planner<'_> {
             return Err(target.refuse(Reason::Ended).into());
         }
         checked.map(drop)
-    }
-
-    /// Syncs the sites of all processes of a session with the selection, including forked children
-    /// that have not called a traced function yet. A thread that requested the change runs on only
-    /// once the collector knows the new sites.
-    pub fn sync_all_processes(
-        &mut self,
-        first: &Target,
-        emit: &mut dyn FnMut(Metadata),
-    ) -> Result<(), Error> {
-        let keep = Keep::begin();
-        let living = self.living(first);
-        self.processes.retain(|own, _| !is_unlisted(*own) || living.iter().any(|(index, _)| index == own));
-        self.meet_new(&living)?;
-        for (index, target) in living {
-            let done = self.sync_sites(index, &target, &mut Stops::default(), emit);
-            // A process that has ended meanwhile is skipped.
-            if index == 0 || target.lives() {
-                done?;
-            }
-        }
-        if keep.keeps_any() {
-            wait_until_known(emit);
-        }
-        Ok(())
-    }
-
-    /// Syncs the sites of a process with the selection.
-    pub(crate) fn sync_sites(
-        &mut self,
-        index: u32,
-        target: &Target,
-        stops: &mut Stops,
-        emit: &mut dyn FnMut(Metadata),
-    ) -> Result<(), Error> {
-        let mut records = Vec::new();
-        self.look(index, target.pid, false, &mut records);
-        if self.entering {
-            self.check_values()?;
-        }
-        records.drain(..).for_each(&mut *emit);
-        let mut map = |planner: &mut Planner<'_>| {
-            if planner.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) }
-        };
-        self.map_planned(index, target.pid, false, &mut map, emit)?;
-        match self.arm(index, target, stops) {
-            Err(why) if self.entering => {
-                return Err(target.refuse(Reason::Breakpoints { why }).into());
-            }
-            Err(why) => records.push(unarmed(target.pid, &why)),
-            Ok(()) => {}
-        }
-        self.keep_traps_running(index, target, stops, &mut records);
-        self.patch(index, target.pid, false, &mut records);
-        let stopped = self.stop_for_the_rest(index, target);
-        if stopped.is_ok() {
-            self.patch(index, target.pid, true, &mut records);
-        }
-        self.armed = None;
-        stopped?;
-        records.drain(..).for_each(emit);
-        Ok(())
-    }
-
-    /// Stops all threads for the sites that demand it: those that are written only then, and those
-    /// in which no thread may be. A site that a thread does not leave is not changed.
-    pub(crate) fn stop_for_the_rest(&mut self, index: u32, target: &Target) -> Result<(), Error> {
-        for _ in 0..TRIES {
-            if !self.is_undrained(index) {
-                break;
-            }
-            self.drain(index, target)?;
-        }
-        Ok(())
-    }
-
-    fn is_undrained(&self, index: u32) -> bool {
-        let process = self.processes.get(&index);
-        process.is_some_and(|process| process.modules.iter().any(ProcessModule::demands_stop))
-    }
-
-    fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
-        let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
-        let mut ranges: Vec<(u64, u64)> =
-            process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
-        ranges.sort();
-        let Some(text) = process.text.as_mut().map(|text| text.look_for_faults()) else { return Ok(()) };
-        let is_simple = !process.modules.iter().any(ProcessModule::is_made);
-        let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
-        let count = process.modules.len();
-        let mut held =
-            StoppedThread::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
-        // Hooks find their thread by this register, also a thread that the program has made without
-        // the C library.
-        if held.iter().any(|thread| thread.regs.fs_base == 0) {
-            return Err(target.refuse(Reason::NoControlBlock).into());
-        }
-        // A thread that was preempted between two NOPs may not be scheduled for long, so it is
-        // moved out of the site.
-        for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
-            let mut sites = process.modules.iter().flat_map(|module| module.undrained());
-            if let Some(rip) = sites.find_map(|site| site.way_out(thread.regs.rip)) {
-                // If that fails, the thread counts as inside.
-                let _ = thread.set(user_regs_struct { rip, ..thread.regs });
-            }
-        }
-        run_out(&mut held, &ranges);
-        let regions = maps::code_and_files(target.pid).unwrap_or_default();
-        let stacks = Stacks::read(&held, text, &Mappings::asked(target.pid, &regions));
-        let words = stacks.words_in(&ranges);
-        // A thread whose stack cannot be searched to its end may be inside any site.
-        let is_known = stacks.are_whole();
-        let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
-        text.lease();
-        // The dynamic linker unloads nothing now. Modules that were unloaded before are dropped.
-        let now = mapped(&regions, self.directory.inside());
-        process.modules.retain_mut(|module| module.is_there(&now, &regions));
-        let before = std::mem::replace(&mut text.sync, Sync::Quiet);
-        let mut tally = Tally::default();
-        // The prepared batch is valid if no thread is inside a site and no module is gone.
-        let is_as_planned = is_known && words.is_empty() && process.modules.len() == count;
-        let written =
-            prepared.filter(|_| is_as_planned).map(|prepared| prepared.write(&process.modules, text));
-        if written.is_none() {
-            switch_stopped(&mut process.modules, text, &inside, &mut tally);
-        }
-        text.sync = before;
-        let (began, since) = (held.longest(), Instant::now());
-        drop(held);
-        self.tally.stopped += began + since.elapsed();
-        if let Some(failed) = written {
-            settle(process.modules.iter_mut().collect(), failed, &mut tally);
-        }
-        (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
-        process.modules.iter_mut().for_each(|module| module.drain(&inside));
-        if is_known && words.is_empty() && !is_unlisted(index) {
-            // If the journal cannot be written, the next controller searches the stacks again.
-            let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
-        }
-        Ok(())
     }
 }

@@ -12,13 +12,14 @@ mod settings;
 mod site_requests;
 mod started;
 mod switch;
+mod sync;
 mod unwinding;
 
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
 pub use started::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
-pub use switch::{PreparedSwitch, Tally, settle, switch};
+pub use switch::Tally;
 
 use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
