@@ -22,7 +22,7 @@ pub fn attach(
     options: &Options,
     emit: &mut (dyn FnMut(Metadata) + Send),
 ) -> (Result<(), Error>, Stops) {
-    if planner.mode == PatchMode::Breakpoint
+    if planner.policy.mode == PatchMode::Breakpoint
         && let Some(why) = breakpoints::obstacle(target.pid, Ours::Nothing)
     {
         return (Err(target.refuse(Reason::Breakpoints { why }).into()), Stops::default());

@@ -227,7 +227,7 @@ impl<'a> Controller<'a> {
                 // Detaching reads other processes, one of which may wait for an answer.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
-                self.code_is_in = planner.code_is_in.take();
+                self.code_is_in = planner.start.code_is_in.take();
                 detaching();
             }
             (attached, planner.tally.on, stops)
@@ -437,7 +437,7 @@ impl<'a> Controller<'a> {
         }
         if on {
             planner.widen(target, &|candidates| selection.selector.reach(candidates));
-            setup::check_selection(&selection.selector, &planner.candidates)?;
+            setup::check_selection(&selection.selector, planner.candidates())?;
         }
         let tracers = selection.tracers.clone();
         let (before, mut notes) = (planner.tally, Vec::new());

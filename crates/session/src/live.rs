@@ -6,7 +6,7 @@ use crate::error::{Error, KeptWhole};
 use crate::options::Options;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
-use crate::plan::planner::{Planner, Tally};
+use crate::plan::planner::{Planner, Policy, Tally};
 use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
 use crate::started;
 use crate::{attach, detach, load_agent, setup};
@@ -189,10 +189,15 @@ impl Attached {
             Some(_) => Discovery::FirstCall,
             None => Discovery::AtLoad,
         };
-        let planner = Planner::new(&self.shared, &self.directory, Box::new(choose), &|_| Ok(()));
         let words = &self.settings.words;
-        let planner = planner.by(self.settings.patch_mode).discovering(discovery);
-        let mut planner = planner.allowing(words.int3).calling_libraries(words.libcalls);
+        let policy = Policy {
+            mode: self.settings.patch_mode,
+            discovery,
+            libcalls: words.libcalls,
+            int3: words.int3,
+            ..Policy::new(Box::new(choose))
+        };
+        let mut planner = Planner::new(&self.shared, &self.directory, policy);
         planner.recall(&self.target)?;
         in_tracer_thread(|| work(&mut planner))?
     }
@@ -235,7 +240,7 @@ impl Attached {
             }
             if on {
                 planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
-                setup::check_selection(&selection.selector, &planner.candidates)?;
+                setup::check_selection(&selection.selector, planner.candidates())?;
             }
             planner.choose_other(Box::new(choose), &selection.words, before)?;
             planner.resume_python(on, &selection.words);

@@ -260,7 +260,7 @@ impl Planning<'_, '_> {
             Ok(()) | Err(Error::Truncated(_)) => Ok(Planned {
                 sites: planner.tally.on,
                 warnings: planner.take_warnings(),
-                code_is_in: planner.code_is_in.take(),
+                code_is_in: planner.start.code_is_in.take(),
             }),
             Err(error) => {
                 // The program has not run an instruction of its own.

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
-use crate::plan::planner::Planner;
+use crate::plan::planner::{Planner, Policy};
 use crate::python;
 use crate::{load_agent, started};
 use calltap_abi::plan::{Phase, Trouble};
@@ -19,8 +19,7 @@ use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_sched::{NoFunctions, Refused, Sched};
-use calltap_selection::Typed;
-use calltap_selection::{Candidates, Selector};
+use calltap_selection::{Candidates, ParsedSelection, Selector, Typed};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
@@ -285,19 +284,21 @@ pub fn with_planner<T>(
         }
         check_selection(&options.selection.selector, candidates)
     };
-    let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
-        .accepting(accepted)
-        .by(options.patch_mode)
-        .reaching(Box::new(|candidates| options.selection.selector.reach(candidates)))
-        .choosing_by(&options.selection.selector)
-        .discovering(options.discovery)
-        .awaiting(options.selection.words.polls())
-        .calling_libraries(options.selection.words.libcalls)
-        .allowing(options.selection.words.int3);
-    if matches!(options.subject, Subject::Program(_)) || options.follow {
-        planner = planner.quietly();
-    }
-    work(&mut planner)
+    let ParsedSelection { selector, words, .. } = &options.selection;
+    let policy = Policy {
+        choose: Box::new(choose),
+        reach: Box::new(|candidates| selector.reach(candidates)),
+        selector: Some(selector),
+        check: &check,
+        accepted,
+        mode: options.patch_mode,
+        quiet: matches!(options.subject, Subject::Program(_)) || options.follow,
+        discovery: options.discovery,
+        futures: words.polls(),
+        libcalls: words.libcalls,
+        int3: words.int3,
+    };
+    work(&mut Planner::new(shared, directory, policy))
 }
 
 /// Checks a selection against the candidates. If an interpreter's evaluator has the old name, the

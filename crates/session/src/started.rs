@@ -6,7 +6,7 @@ use crate::plan::planner::{LargestLibrary, Planner};
 /// Reports the enabled functions, once. Called whenever a process may have loaded more modules.
 pub(crate) fn tell(options: &Options, planner: &mut Planner<'_>) {
     if let Some(library) = where_code_is(options, planner) {
-        planner.code_is_in = Some(library);
+        planner.start.code_is_in = Some(library);
     }
     if !planner.is_new() {
         return;

@@ -105,7 +105,8 @@ impl Planner<'_> {
     /// change code that may be running. Returns why it cannot.
     pub(crate) fn arm(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), String> {
         self.armed = None;
-        let Some(process) = self.processes.get(&index).filter(|_| self.mode == PatchMode::Breakpoint) else {
+        let Some(process) = self.processes.get(&index).filter(|_| self.policy.mode == PatchMode::Breakpoint)
+        else {
             return Ok(());
         };
         let running = process.modules.iter().filter(|module| !module.fresh && !module.is_made());

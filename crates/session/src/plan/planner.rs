@@ -7,8 +7,8 @@ mod interpreters;
 mod mapping;
 mod mode;
 mod modules;
+mod policy;
 mod processes;
-mod settings;
 mod site_requests;
 mod started;
 mod switch;
@@ -18,6 +18,7 @@ mod unwinding;
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
+pub use policy::Policy;
 pub use started::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
 pub use switch::Tally;
 
@@ -31,34 +32,22 @@ use calltap_abi::plan::Phase;
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
-use calltap_names::{GlobSet, ModuleNames};
+use calltap_names::GlobSet;
 use calltap_patch::Avma;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
-use calltap_selection::Candidates;
-use calltap_selection::{Listed, Selector, SiteRequest, Typed};
+use calltap_selection::{Candidates, Listed, Selector};
+use calltap_sites::Binary;
 use calltap_sites::types::Types;
-use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::Record;
+use first_calls::FirstCalls;
 use site_requests::Values;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
-
-/// Returns the request of the tracers for a function.
-pub type Choose<'a> =
-    dyn Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
-
-/// Whether the selection, given the candidates, reaches functions of libraries that were not built
-/// for tracing.
-pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
-
-/// Checks the selection against the candidates before anything is patched. An error is the reason
-/// not to run the program.
-pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
 
 /// Why a program is not run: its selection is invalid.
 pub type Refusal = crate::error::Error;
@@ -111,21 +100,29 @@ impl Process {
     }
 }
 
-/// The sites of a session.
-pub struct Planner<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) directory: &'a Directory,
-    choose: Box<Choose<'a>>,
-    reach: Box<Reach<'a>>,
-    /// Selects the functions to decode; None for all that the selection reaches.
-    selector: Option<&'a Selector>,
+/// The files that the processes have mapped, as far as they are read.
+#[derive(Default)]
+struct Files {
+    binaries: HashMap<Identity, Option<Arc<Binary>>>,
+    /// Debugging information.
+    types: HashMap<Identity, Option<Arc<Types>>>,
+    /// Where interpreters keep the current thread state.
+    interpreters: HashMap<Identity, Result<python::Interpreter, python::Reason>>,
+    /// The candidates of the selection, for messages.
+    candidates: Candidates,
     /// Whether some functions were not decoded.
     passed_over: bool,
     /// Whether the program is decoded as a whole, whatever is selected.
     whole_program: bool,
-    check: &'a Check<'a>,
-    /// Called once the selection and the requested values are valid.
-    accepted: &'a (dyn Fn() + Send + Sync),
+    /// Whether functions that were not built for tracing are searched for everywhere, not only in
+    /// programs.
+    reaches_all: bool,
+}
+
+/// What the user is told at the start.
+#[derive(Default)]
+pub(crate) struct StartReport {
+    /// Whether the selection was checked.
     checked: bool,
     /// Whether the user was told what is enabled.
     told: bool,
@@ -135,97 +132,61 @@ pub struct Planner<'a> {
     opened: Vec<(String, File)>,
     /// The largest library of a program that contains almost no code.
     pub(crate) code_is_in: Option<LargestLibrary>,
+}
+
+/// The sites of a session.
+pub struct Planner<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) directory: &'a Directory,
+    pub(crate) policy: Policy<'a>,
+    files: Files,
+    pub(crate) start: StartReport,
+    first_calls: FirstCalls,
+    pub(crate) processes: HashMap<u32, Process>,
+    pub(crate) stubs: Stubs<'a>,
+    values: Values,
     /// Index and id of a process whose agent did not finish its plan in time.
     stuck: Option<(u32, u32)>,
-    pub(crate) processes: HashMap<u32, Process>,
-    binaries: HashMap<Identity, Option<Arc<Binary>>>,
-    /// Whether functions that were not built for tracing are searched for everywhere, not only in
-    /// programs.
-    reaches_all: bool,
-    /// Whether functions without room for a jump are traced by permanent breakpoints.
-    int3: bool,
-    pub(crate) stubs: Stubs<'a>,
-    /// Whether functions that poll futures are searched for.
-    futures: bool,
-    /// Whether the stubs through which a program calls libraries are searched for.
-    libcalls: bool,
-    /// Debugging information, by file.
-    types: HashMap<Identity, Option<Arc<Types>>>,
-    values: Values,
-    /// Where interpreters keep the current thread state, by file.
-    interpreters: HashMap<Identity, Result<python::Interpreter, python::Reason>>,
     /// Whether the module of Python functions is in the trace.
-    pub(super) introduced_python: bool,
-    pub(crate) mode: PatchMode,
+    introduced_python: bool,
     /// The process whose next batches go through breakpoints.
     pub(crate) armed: Option<u32>,
     /// Whether a process is being attached to, which is refused if breakpoints are not possible.
     pub(crate) entering: bool,
-    /// Whether all calls of the profiling function become NOPs, selected or not.
-    quiet: bool,
-    /// When calls of the profiling function that no table lists are found.
-    discovery: Discovery,
-    /// Recorded first calls that turned out to be no calls of the profiling function.
-    failed: Vec<first_calls::Failed>,
-    /// Whether a found call could not be converted yet.
-    pending: bool,
     /// Set if the user interrupts: searches then stop.
     pub(crate) interrupted: Arc<AtomicBool>,
     /// Warnings for the user at the end.
     pub(crate) warnings: Vec<String>,
-    /// The candidates of the selection, for messages.
-    pub candidates: Candidates,
     /// Counts of switched sites.
     pub tally: Tally,
 }
 
 impl<'a> Planner<'a> {
     /// Creates the planner of a session whose agent will register.
-    pub fn new(
-        shared: &'a Shared,
-        directory: &'a Directory,
-        choose: Box<Choose<'a>>,
-        check: &'a Check<'a>,
-    ) -> Self {
+    pub fn new(shared: &'a Shared, directory: &'a Directory, policy: Policy<'a>) -> Self {
         Planner {
             shared,
             directory,
-            choose,
-            reach: Box::new(|_| false),
-            selector: None,
-            passed_over: false,
-            whole_program: false,
-            check,
-            accepted: &|| {},
-            checked: false,
-            told: false,
-            files: Vec::new(),
-            opened: Vec::new(),
-            code_is_in: None,
-            stuck: None,
+            policy,
+            files: Files::default(),
+            start: StartReport::default(),
+            first_calls: FirstCalls::default(),
             processes: HashMap::new(),
-            binaries: HashMap::new(),
-            reaches_all: false,
-            int3: false,
             stubs: Stubs::new(&directory.code, shared),
-            futures: false,
-            libcalls: false,
-            types: HashMap::new(),
             values: Values::default(),
-            interpreters: HashMap::new(),
+            stuck: None,
             introduced_python: false,
-            mode: PatchMode::default(),
             armed: None,
             entering: false,
-            quiet: false,
-            discovery: Discovery::AtLoad,
-            failed: Vec::new(),
-            pending: false,
             interrupted: Arc::default(),
             warnings: Vec::new(),
-            candidates: Candidates::default(),
             tally: Tally::default(),
         }
+    }
+
+    /// Returns the functions that may be selected, as far as they are read.
+    pub fn candidates(&self) -> &Candidates {
+        &self.files.candidates
     }
 
     /// Adds a forked child with its parent's state, unless the planner has met it before it was in
@@ -348,21 +309,21 @@ impl<'a> Planner<'a> {
     /// Checks the selection against the candidates, once; decodes the whole program if a part does
     /// not suffice. Returns true if it was decoded for that: the process has to be looked at again.
     pub(crate) fn check_once(&mut self, pid: u32) -> Result<bool, Refusal> {
-        if std::mem::replace(&mut self.checked, true) {
+        if std::mem::replace(&mut self.start.checked, true) {
             return Ok(false);
         }
         let mut again = false;
-        if (self.check)(&self.candidates).is_err() && self.passed_over {
+        if (self.policy.check)(&self.files.candidates).is_err() && self.files.passed_over {
             // An interpreter of an old version is known by functions of its library.
-            match self.selector.is_some_and(Selector::traces_python) {
+            match self.policy.selector.is_some_and(Selector::traces_python) {
                 true => self.decode_all(pid),
                 false => self.decode_program(pid),
             }
             again = true;
         }
-        (self.check)(&self.candidates)?;
+        (self.policy.check)(&self.files.candidates)?;
         self.check_values()?;
-        (self.accepted)();
+        (self.policy.accepted)();
         Ok(again)
     }
 
@@ -460,10 +421,10 @@ impl<'a> Planner<'a> {
 
     /// Whether the user has yet to be told what is enabled. True once.
     pub(crate) fn is_new(&mut self) -> bool {
-        if self.opened.is_empty() {
+        if self.start.opened.is_empty() {
             self.open_files(self.pid_of(0));
         }
-        self.checked && !std::mem::replace(&mut self.told, true)
+        self.start.checked && !std::mem::replace(&mut self.start.told, true)
     }
 
     /// Adds a warning for the user and a note to the trace.

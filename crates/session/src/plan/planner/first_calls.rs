@@ -32,13 +32,22 @@ const STUB: usize = 11;
 
 /// A recorded address that is no call of the profiling function.
 #[derive(Debug)]
-pub(crate) struct Failed {
+struct Failed {
     /// Index of the process, plus one.
     process: u32,
     /// The recorded return address.
     ip: u64,
     /// Its record, which stays in the hash so that the address is not recorded again.
     record: u32,
+}
+
+/// Calls that were recorded at their first execution and are not converted.
+#[derive(Default)]
+pub(super) struct FirstCalls {
+    /// Those that turned out to be no calls of the profiling function.
+    failed: Vec<Failed>,
+    /// Whether a found call could not be converted yet.
+    pending: bool,
 }
 
 impl Planner<'_> {
@@ -53,7 +62,7 @@ impl Planner<'_> {
         let Some(hash) = self.shared.first_calls() else { return Ok(()) };
         self.forget_failed();
         let was_triggered = hash.counters.trigger.swap(0, AcqRel) != 0;
-        if !was_triggered && !self.pending {
+        if !was_triggered && !self.first_calls.pending {
             self.shared.replenish_first();
             return Ok(());
         }
@@ -79,7 +88,7 @@ impl Planner<'_> {
                 done = done.and(ended);
             }
         }
-        self.pending = pending;
+        self.first_calls.pending = pending;
         self.shared.replenish_first();
         let converted = self.converted();
         let changes = converted.saturating_sub(before) as u64;
@@ -112,17 +121,17 @@ impl Planner<'_> {
 
     /// Removes the records of code that is gone: new code at the address is recorded again.
     fn forget_failed(&mut self) {
-        if self.failed.is_empty() {
+        if self.first_calls.failed.is_empty() {
             return;
         }
         let Some(hash) = self.shared.first_calls() else { return };
         let mut maps: HashMap<u32, Vec<Region>> = HashMap::new();
         let pid = |process: u32| self.pid_of(process.wrapping_sub(1));
-        let processes: Vec<u32> = self.failed.iter().map(|failed| failed.process).collect();
+        let processes: Vec<u32> = self.first_calls.failed.iter().map(|failed| failed.process).collect();
         for process in processes {
             maps.entry(process).or_insert_with(|| maps::read(pid(process)).unwrap_or_default());
         }
-        self.failed.retain(|failed| {
+        self.first_calls.failed.retain(|failed| {
             let is_there =
                 maps.get(&failed.process).is_some_and(|regions| code_at(regions, failed.ip).is_some());
             if !is_there {
@@ -168,7 +177,7 @@ impl Planner<'_> {
                     && let Some(hash) = self.shared.first_calls()
                 {
                     hash.put_back(*record);
-                    self.failed.push(Failed { process: index + 1, ip: *ip, record: *record });
+                    self.first_calls.failed.push(Failed { process: index + 1, ip: *ip, record: *record });
                 }
             }
             found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
@@ -210,7 +219,7 @@ impl Planner<'_> {
 
     /// Notes whether calls of earlier controllers are still to be converted.
     pub(super) fn recall_pending(&mut self) {
-        self.pending = self.processes.keys().any(|index| self.has_pending(*index));
+        self.first_calls.pending = self.processes.keys().any(|index| self.has_pending(*index));
     }
 
     /// Takes the warnings for the user.

@@ -1,7 +1,8 @@
 //! Python functions that are selected while the processes run: changes the selection of their
 //! interpreters, and describes them to the trace.
 
-use super::{Choose, Planner, Refusal};
+use super::policy::Choose;
+use super::{Planner, Refusal};
 use crate::python::Unfit;
 use calltap_abi::Clock;
 use calltap_collect::metadata::Metadata;
@@ -21,10 +22,10 @@ impl<'a> Planner<'a> {
         words: &Selection,
         before: &Selection,
     ) -> Result<(), Refusal> {
-        let chosen = std::mem::replace(&mut self.choose, choose);
+        let chosen = std::mem::replace(&mut self.policy.choose, choose);
         let done = if words.python == before.python { Ok(()) } else { self.select_python(words) };
         if done.is_err() {
-            self.choose = chosen;
+            self.policy.choose = chosen;
         }
         done
     }

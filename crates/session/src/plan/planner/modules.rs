@@ -1,7 +1,8 @@
 //! Modules of processes: finds them, reads their files, and keeps the list up to date.
 
+use super::Planner;
+use super::policy::Reach;
 use super::started::link_to_program;
-use super::{Planner, Reach};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::ProcessModule;
@@ -36,7 +37,7 @@ const NAMED: usize = 5;
 impl<'a> Planner<'a> {
     fn binary(&mut self, mapped: &Mapped, pid: u32, program: Option<u64>) -> Option<Arc<Binary>> {
         let identity = mapped.identity(pid)?;
-        if let Some(known) = self.binaries.get(&identity) {
+        if let Some(known) = self.files.binaries.get(&identity) {
             return known.clone();
         }
         if self.interrupted.load(Acquire) {
@@ -46,9 +47,13 @@ impl<'a> Planner<'a> {
         let read = |passed_over: &mut bool| {
             let (file, path) = (mapped.open(pid)?, mapped.former_path());
             let is_program = program == Some(mapped.file.1);
-            let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
+            let may_be_bare =
+                self.policy.discovery == Discovery::AtLoad && (is_program || self.files.reaches_all);
             let root = proc::place(pid).join("root");
-            let selector = self.selector.filter(|_| !(self.futures || is_program && self.whole_program));
+            let selector = self
+                .policy
+                .selector
+                .filter(|_| !(self.policy.futures || is_program && self.files.whole_program));
             let link = mapped.link.as_deref();
             let may_choose = selector
                 .map(|selector| move |named: Named<'_>| selector.may_choose(named, link, !is_program));
@@ -58,13 +63,13 @@ impl<'a> Planner<'a> {
             *passed_over |= !is_of_use;
             if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
                 let contents = Contents::of(&file);
-                let decode = match (is_of_use, self.reaches_all, may_be_bare) {
+                let decode = match (is_of_use, self.files.reaches_all, may_be_bare) {
                     (true, true, _) => Decode::Everything,
                     (true, false, true) => Decode::BareProgram,
                     _ => Decode::Nothing,
                 };
-                let first_call = self.discovery == Discovery::FirstCall;
-                let search = Search { first_call, decode, int3: self.int3 };
+                let first_call = self.policy.discovery == Discovery::FirstCall;
+                let search = Search { first_call, decode, int3: self.policy.int3 };
                 let choose = |binary: &Binary| chosen_in(binary, &file, (path, &root), may_choose.as_ref()?);
                 let few = selector.map(|selector| {
                     let words = selector.choosing_words(link, !is_program);
@@ -77,10 +82,10 @@ impl<'a> Planner<'a> {
                 if search.has_decoded(&binary) {
                     name_functions(&mut binary, || debug_link_of(&file), path, &root);
                 }
-                if self.libcalls && is_program {
+                if self.policy.libcalls && is_program {
                     calltap_sites::add_library_calls(&contents.bytes().ok()?, &mut binary).ok()?;
                 }
-                if self.futures {
+                if self.policy.futures {
                     calltap_sites::find_polls(&contents.bytes().ok()?, &mut binary).ok()?;
                 }
                 return Some(binary);
@@ -91,7 +96,7 @@ impl<'a> Planner<'a> {
             }
             // A module that defines the profiling function for others is needed to redirect it.
             let matters =
-                self.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
+                self.policy.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
             matters
                 .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
         };
@@ -105,8 +110,8 @@ impl<'a> Planner<'a> {
 
     /// Whether returns may be recorded, so that nonlocal exits matter.
     fn records_returns(&self) -> bool {
-        let may_record = self.selector.is_none_or(|selector| selector.records_returns());
-        self.discovery == Discovery::AtLoad && may_record
+        let may_record = self.policy.selector.is_none_or(|selector| selector.records_returns());
+        self.policy.discovery == Discovery::AtLoad && may_record
     }
 
     /// Keeps what was found in a file, and what was not decoded.
@@ -118,18 +123,18 @@ impl<'a> Planner<'a> {
         binary: Option<Arc<Binary>>,
         passed_over: bool,
     ) {
-        self.passed_over |= passed_over;
+        self.files.passed_over |= passed_over;
         let root = proc::place(pid).join("root");
         if let Some(binary) = &binary
             && !binary.is_for_exits_alone()
         {
             let (name, link) = (mapped.name(), mapped.link.clone());
-            self.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(binary) });
-            self.candidates.files.push((root, mapped.path.clone()));
+            self.files.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(binary) });
+            self.files.candidates.files.push((root, mapped.path.clone()));
         } else if passed_over {
-            self.candidates.undecoded.push((mapped.name(), root, mapped.path.clone()));
+            self.files.candidates.undecoded.push((mapped.name(), root, mapped.path.clone()));
         }
-        self.binaries.insert(identity, binary);
+        self.files.binaries.insert(identity, binary);
     }
 
     /// Adds the file of a program that was already read.
@@ -138,17 +143,17 @@ impl<'a> Planner<'a> {
         // The list is leaked instead of freed function by function: this process ends when it is no
         // longer needed.
         mem::forget(Arc::clone(&binary));
-        self.passed_over |= !is_whole;
+        self.files.passed_over |= !is_whole;
         let (name, link) = (program.file_name(), program.link.clone());
-        self.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(&binary) });
-        self.candidates.files.push(("/".into(), program.path.clone()));
-        self.binaries.insert(program.file.clone(), Some(binary));
+        self.files.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(&binary) });
+        self.files.candidates.files.push(("/".into(), program.path.clone()));
+        self.files.binaries.insert(program.file.clone(), Some(binary));
     }
 
     /// Decodes everything that was passed over.
     pub(crate) fn decode_all(&mut self, pid: u32) {
-        self.selector = None;
-        if std::mem::take(&mut self.passed_over) {
+        self.policy.selector = None;
+        if std::mem::take(&mut self.files.passed_over) {
             self.read_all_again(pid);
         }
     }
@@ -168,14 +173,14 @@ impl<'a> Planner<'a> {
     /// Decodes the program as a whole, for a message about a word that matches nothing. What was
     /// passed over in libraries has no name that matches.
     pub(super) fn decode_program(&mut self, pid: u32) {
-        self.whole_program = true;
+        self.files.whole_program = true;
         self.read_all_again(pid);
     }
 
     /// Reads the files that a new selection reaches, before it is checked.
     pub fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
         self.decode_all(first.pid);
-        if !reach(&self.candidates) || !self.reach_all(first.pid) {
+        if !reach(&self.files.candidates) || !self.reach_all(first.pid) {
             return;
         }
         // A process that the planner has not met yet is looked at later.
@@ -191,7 +196,9 @@ impl<'a> Planner<'a> {
     /// Extends the search for functions that were not built for tracing to all files. Returns false
     /// if it was so already.
     fn reach_all(&mut self, pid: u32) -> bool {
-        if self.discovery == Discovery::FirstCall || std::mem::replace(&mut self.reaches_all, true) {
+        if self.policy.discovery == Discovery::FirstCall
+            || std::mem::replace(&mut self.files.reaches_all, true)
+        {
             return false;
         }
         self.read_again(pid);
@@ -200,7 +207,7 @@ impl<'a> Planner<'a> {
 
     /// Allows permanent breakpoints from now on.
     pub fn allow_int3(&mut self, pid: u32) {
-        if !std::mem::replace(&mut self.int3, true) {
+        if !std::mem::replace(&mut self.policy.int3, true) {
             self.read_again(pid);
         }
     }
@@ -208,8 +215,8 @@ impl<'a> Planner<'a> {
     /// Reads all files again with a wider search.
     fn read_again(&mut self, pid: u32) {
         let program = program_of(pid);
-        self.binaries.clear();
-        self.candidates = Candidates::default();
+        self.files.binaries.clear();
+        self.files.candidates = Candidates::default();
         // The order of a file's functions stays the same.
         let mut modules: Vec<(u32, Vec<ProcessModule>)> = self
             .processes
@@ -239,7 +246,7 @@ impl<'a> Planner<'a> {
         records: &mut Vec<Metadata>,
     ) {
         self.see_modules_once(index, pid, fresh, regions, records);
-        if (self.reach)(&self.candidates) && self.reach_all(pid) {
+        if (self.policy.reach)(&self.files.candidates) && self.reach_all(pid) {
             self.see_modules_once(index, pid, fresh, regions, records);
         }
     }
@@ -268,7 +275,7 @@ impl<'a> Planner<'a> {
             mapped.link = link.map(|(_, link)| link.clone());
         }
         if index == 0 {
-            self.files.clone_from(&now);
+            self.start.files.clone_from(&now);
         }
         let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
         let mut without_stub = None;

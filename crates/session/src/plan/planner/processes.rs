@@ -20,8 +20,9 @@ impl<'a> Planner<'a> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
         self.stubs.recall(&entries);
         let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
-        self.reaches_all = entries.iter().any(is_prologue);
-        self.int3 |= entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_trap()));
+        self.files.reaches_all = entries.iter().any(is_prologue);
+        self.policy.int3 |=
+            entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_trap()));
         for (index, Target { pid, .. }) in self.living(target) {
             self.add_process(index, pid, &entries);
             let Some(process) = self.processes.get_mut(&index) else { continue };
@@ -51,7 +52,7 @@ impl<'a> Planner<'a> {
         let code = self.directory.code_inode();
         let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
         let standing = journal::standing(entries, line.as_deref(), shows);
-        if self.discovery == Discovery::FirstCall {
+        if self.policy.discovery == Discovery::FirstCall {
             self.recall_calls(index, &regions, &standing, &mut text);
         }
         let watched = self.image(index, &regions).map_or(0, |image| image.loader_brk.load(Acquire));

@@ -92,7 +92,7 @@ impl<'a> Planner<'a> {
         let hooks = std::array::from_fn(|i| Avma(image.hooks[i].load(Relaxed)));
         let (hook, watched) = (Avma(image.first_hook.load(Acquire)), Avma(image.loader_brk.load(Acquire)));
         self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
-        let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
+        let (leads, quiet) = (self.policy.discovery == Discovery::FirstCall, self.policy.quiet);
         let mut left = None;
         self.for_each_module(index, |module, site_request, stubs| {
             module.leave_watched(watched);
@@ -158,8 +158,8 @@ impl<'a> Planner<'a> {
         let (pid, orders_threads) = (self.pid_of(index), self.orders_threads());
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
-            let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
-            let interpreters = RefCell::new(&mut self.interpreters);
+            let (types, values) = (RefCell::new(&mut self.files.types), RefCell::new(&mut self.values));
+            let interpreters = RefCell::new(&mut self.files.interpreters);
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
             let bias = Bias(module.record.bias);
             let (file, exits) = (mapped.name(), module.nonlocal_exits().to_vec());
@@ -173,7 +173,7 @@ impl<'a> Planner<'a> {
                 types.entry(identity).or_insert_with(read).clone()
             };
             let site_request = |function: &Function| {
-                let mut site_request = (self.choose)(function, mapped.names(&file), &typed)?;
+                let mut site_request = (self.policy.choose)(function, mapped.names(&file), &typed)?;
                 add_nonlocal_program(&mut site_request, &exits, function)?;
                 if site_request.purpose == Purpose::Evaluate {
                     let interpreter = match mapped.identity(pid) {

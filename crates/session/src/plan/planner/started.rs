@@ -88,10 +88,10 @@ impl Planner<'_> {
         let mut elsewhere = Vec::new();
         for word in words.iter().filter(|_| words.len() <= WORDS) {
             for (module, file) in
-                self.opened.iter().filter(|(file, _)| !modules.iter().any(|(on, _)| on == file))
+                self.start.opened.iter().filter(|(file, _)| !modules.iter().any(|(on, _)| on == file))
             {
                 // The selection excludes functions that could be traced and are not.
-                let is_excluded = self.candidates.can_be_traced(word, module);
+                let is_excluded = self.files.candidates.can_be_traced(word, module);
                 let count = if is_excluded { 0 } else { count_in(module, file, word) };
                 let (word, module) = (word.text().to_owned(), module.clone());
                 elsewhere.extend((count > 0).then_some(MatchesElsewhere { word, module, count }));
@@ -112,7 +112,7 @@ impl Planner<'_> {
 
     fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<UntraceableFunctions> {
         let is_on = |module: &str| on.iter().any(|(name, _)| name == module);
-        let mut found = self.candidates.untraceable(names).filter(|(_, module, _)| is_on(module.file));
+        let mut found = self.files.candidates.untraceable(names).filter(|(_, module, _)| is_on(module.file));
         let (function, _, reason) = found.next()?;
         let (function, reason) = (in_message(&function.name), reason.to_string());
         Some(UntraceableFunctions { count: 1 + found.count(), function, reason })
@@ -123,7 +123,7 @@ impl Planner<'_> {
         let (on, _) = self.count();
         let program = proc::program(self.pid_of(0))?;
         let (own, libraries): (Vec<&Mapped>, Vec<&Mapped>) =
-            self.files.iter().partition(|file| file.path == program);
+            self.start.files.iter().partition(|file| file.path == program);
         let program = own.first()?;
         let stem = |file: &Mapped| file.name().split(".so").next().unwrap_or_default().to_owned();
         let others = libraries.into_iter().filter(|file| !COMMON.contains(&stem(file).as_str()));
@@ -139,9 +139,9 @@ impl Planner<'_> {
     /// Opens the files that the first process has mapped, as it may have ended when they are
     /// needed.
     pub(crate) fn open_files(&mut self, pid: u32) {
-        if !self.told {
+        if !self.start.told {
             let open = |file: &Mapped| Some((file.name(), file.open(pid)?));
-            self.opened = self.files.iter().filter_map(open).collect();
+            self.start.opened = self.start.files.iter().filter_map(open).collect();
         }
     }
 }

@@ -44,7 +44,7 @@ impl Planner<'_> {
         text.lease();
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
         let armed = self.armed == Some(index);
-        text.through = if armed { Transition::Int3 } else { self.mode.transition() };
+        text.through = if armed { Transition::Int3 } else { self.policy.mode.transition() };
         // The watch comes first: without it, a module that is unmapped and mapped again would pass
         // for one that has been patched.
         if !process.watched {
@@ -72,7 +72,7 @@ impl Planner<'_> {
             None
         };
         let how = match entry {
-            Some(_) if can_sync && self.mode.is_live() => Method::Live,
+            Some(_) if can_sync && self.policy.mode.is_live() => Method::Live,
             Some(_) => Method::Stopped,
             // A process in no table cannot be told to keep its mappings.
             None => Method::StoppedAndSeen(self.directory.inside().to_owned()),

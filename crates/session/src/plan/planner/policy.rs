@@ -1,0 +1,66 @@
+//! What a planner is to do: the selection, and how functions are found and sites changed.
+
+use super::{PatchMode, Refusal};
+use calltap_names::ModuleNames;
+use calltap_selection::{Candidates, Selector, SiteRequest, Typed};
+use calltap_sites::{Discovery, Function};
+
+/// Returns the request of the tracers for a function.
+pub type Choose<'a> =
+    dyn Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
+
+/// Whether the selection, given the candidates, reaches functions of libraries that were not built
+/// for tracing.
+pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
+
+/// Checks the selection against the candidates before anything is patched. An error is the reason
+/// not to run the program.
+pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
+
+/// What a planner is to do.
+pub struct Policy<'a> {
+    /// Requests of the tracers.
+    pub choose: Box<Choose<'a>>,
+    /// Whether the selection reaches functions of libraries without room.
+    pub reach: Box<Reach<'a>>,
+    /// Selects the functions to decode, with the code that decides about them; None for all that
+    /// the selection reaches.
+    pub selector: Option<&'a Selector>,
+    /// Checks the selection.
+    pub check: &'a Check<'a>,
+    /// Called once the selection and the requested values are valid.
+    pub accepted: &'a (dyn Fn() + Send + Sync),
+    /// How running code is changed.
+    pub mode: PatchMode,
+    /// Whether all calls of the profiling function become NOPs before the program runs, selected or
+    /// not.
+    pub quiet: bool,
+    /// When calls of the profiling function that no table lists are found.
+    pub discovery: Discovery,
+    /// Whether functions that poll futures are searched for.
+    pub futures: bool,
+    /// Whether the stubs through which a program calls libraries are searched for.
+    pub libcalls: bool,
+    /// Whether functions without room for a jump are traced by permanent breakpoints.
+    pub int3: bool,
+}
+
+impl<'a> Policy<'a> {
+    /// Returns a policy that decodes what the selection reaches, accepts any selection, and does
+    /// nothing that is off by default.
+    pub fn new(choose: Box<Choose<'a>>) -> Policy<'a> {
+        Policy {
+            choose,
+            reach: Box::new(|_| false),
+            selector: None,
+            check: &|_| Ok(()),
+            accepted: &|| {},
+            mode: PatchMode::default(),
+            quiet: false,
+            discovery: Discovery::AtLoad,
+            futures: false,
+            libcalls: false,
+            int3: false,
+        }
+    }
+}
