@@ -28,6 +28,7 @@ mod copies;
 mod fit;
 mod lost;
 mod moves;
+mod muting;
 mod nonlocal;
 mod stacks;
 
@@ -37,7 +38,6 @@ use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncode
 use fit::Fit;
 use stacks::SuspendedStacks;
 pub(crate) use stacks::push_switch;
-use std::collections::{BTreeSet, HashSet};
 
 /// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes,
 /// modulo 2^42.
@@ -256,40 +256,6 @@ impl OpenCalls {
         }
     }
 
-    /// Returns which of `functions` have open calls.
-    pub fn open_of(&self, functions: &HashSet<SiteId>) -> Vec<SiteId> {
-        let sites = self.frames[1..=self.depth].iter().map(|frame| site_of(*frame));
-        let open: BTreeSet<SiteId> = sites.filter(|site| functions.contains(site)).collect();
-        open.into_iter().collect()
-    }
-
-    /// Returns frame and function of the innermost open call, if `raw` enters a function without
-    /// showing whether that call continues.
-    pub fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
-        let top = self.frames[self.depth];
-        let shares = is_tail(raw.code()) && distance_below(top, raw.slot) == 0;
-        let enters = !matches!(raw.code(), code::EXIT | code::CALL | code::NONLOCAL);
-        // A call that shares its frame ends with the call that owns the frame.
-        let is_one = enters && !shares && self.depth > 0 && top & TAIL == 0;
-        is_one.then_some((top, site_of(top)))
-    }
-
-    /// Removes the innermost open call, which has ended.
-    pub fn leave_innermost(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-    }
-
-    /// Marks the open calls of functions whose returns are not recorded any more. The next entry
-    /// shows that such a call has ended, unless a call that it made is still open: then the entry
-    /// lies within that call.
-    pub fn mute(&mut self, functions: &HashSet<SiteId>) {
-        let open = self.frames[1..=self.depth].iter_mut();
-        for frame in open.filter(|frame| **frame & TAIL == 0 && functions.contains(&site_of(**frame))) {
-            *frame ^= if *frame & MUTED == 0 { MUTED | FAR } else { 0 };
-        }
-        self.suspended.forget(functions);
-    }
-
     /// Notes that events are missing: a return may now be of another frame than the one that was
     /// left at its slot.
     pub fn lose(&mut self) {
@@ -455,11 +421,6 @@ impl OpenCalls {
         }
         self.depth += 1;
         self.frames[self.depth] = frame;
-    }
-
-    /// Returns how many of the innermost frames are muted.
-    fn muted(&self) -> usize {
-        self.frames[1..=self.depth].iter().rev().take_while(|open| **open & MUTED != 0).count()
     }
 
     /// Pairs a return with the newest open call with its slot and site, which ends with all calls

@@ -119,7 +119,7 @@ struct Files {
     reaches_all: bool,
 }
 
-/// What the user is told at the start.
+/// Facts for the report to the user at the start.
 #[derive(Default)]
 pub(crate) struct StartReport {
     /// Whether the selection was checked.

@@ -381,7 +381,7 @@ mod tests {
         check(&[lea(RDX, RSP, 8), load(RDX, -8)], Some(1));
         check(&[lea(RDX, RSP, 0), lea(RCX, RDX, 24), load(RCX, -24)], Some(2));
         check(&[Instruction::with2(Code::Mov_r64_rm64, RAX, indexed).unwrap()], Some(0));
-        // The addresses of the first argument on the stack, and of the end of an array in the red zone.
+        // The addresses of the first argument on the stack, and of an array's end in the red zone.
         check(&[lea(RDX, RSP, 8), load(RDX, 0)], None);
         check(&[copy(RDX, RSP), load(RDX, -8)], None);
         // Another value.

@@ -44,7 +44,7 @@ struct Failed {
 /// Calls that were recorded at their first execution and are not converted.
 #[derive(Default)]
 pub(super) struct FirstCalls {
-    /// Those that turned out to be no calls of the profiling function.
+    /// Records that turned out to be of no call of the profiling function.
     failed: Vec<Failed>,
     /// Whether a found call could not be converted yet.
     pending: bool,

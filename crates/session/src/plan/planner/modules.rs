@@ -1,8 +1,8 @@
 //! Modules of processes: finds them, reads their files, and keeps the list up to date.
 
-use super::Planner;
 use super::policy::Reach;
 use super::started::link_to_program;
+use super::{Files, Planner};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::ProcessModule;
@@ -47,13 +47,10 @@ impl<'a> Planner<'a> {
         let read = |passed_over: &mut bool| {
             let (file, path) = (mapped.open(pid)?, mapped.former_path());
             let is_program = program == Some(mapped.file.1);
-            let may_be_bare =
-                self.policy.discovery == Discovery::AtLoad && (is_program || self.files.reaches_all);
+            let (policy, Files { reaches_all, whole_program, .. }) = (&self.policy, &self.files);
+            let may_be_bare = policy.discovery == Discovery::AtLoad && (is_program || *reaches_all);
             let root = proc::place(pid).join("root");
-            let selector = self
-                .policy
-                .selector
-                .filter(|_| !(self.policy.futures || is_program && self.files.whole_program));
+            let selector = policy.selector.filter(|_| !(policy.futures || is_program && *whole_program));
             let link = mapped.link.as_deref();
             let may_choose = selector
                 .map(|selector| move |named: Named<'_>| selector.may_choose(named, link, !is_program));
@@ -63,13 +60,13 @@ impl<'a> Planner<'a> {
             *passed_over |= !is_of_use;
             if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
                 let contents = Contents::of(&file);
-                let decode = match (is_of_use, self.files.reaches_all, may_be_bare) {
+                let decode = match (is_of_use, *reaches_all, may_be_bare) {
                     (true, true, _) => Decode::Everything,
                     (true, false, true) => Decode::BareProgram,
                     _ => Decode::Nothing,
                 };
-                let first_call = self.policy.discovery == Discovery::FirstCall;
-                let search = Search { first_call, decode, int3: self.policy.int3 };
+                let first_call = policy.discovery == Discovery::FirstCall;
+                let search = Search { first_call, decode, int3: policy.int3 };
                 let choose = |binary: &Binary| chosen_in(binary, &file, (path, &root), may_choose.as_ref()?);
                 let few = selector.map(|selector| {
                     let words = selector.choosing_words(link, !is_program);
@@ -82,10 +79,10 @@ impl<'a> Planner<'a> {
                 if search.has_decoded(&binary) {
                     name_functions(&mut binary, || debug_link_of(&file), path, &root);
                 }
-                if self.policy.libcalls && is_program {
+                if policy.libcalls && is_program {
                     calltap_sites::add_library_calls(&contents.bytes().ok()?, &mut binary).ok()?;
                 }
-                if self.policy.futures {
+                if policy.futures {
                     calltap_sites::find_polls(&contents.bytes().ok()?, &mut binary).ok()?;
                 }
                 return Some(binary);
@@ -96,7 +93,7 @@ impl<'a> Planner<'a> {
             }
             // A module that defines the profiling function for others is needed to redirect it.
             let matters =
-                self.policy.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
+                policy.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
             matters
                 .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
         };

@@ -1,4 +1,4 @@
-//! What a planner is to do: the selection, and how functions are found and sites changed.
+//! The policy of a planner: the selection, how functions are found, and how sites are changed.
 
 use super::{PatchMode, Refusal};
 use calltap_names::ModuleNames;
@@ -17,7 +17,7 @@ pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a
 /// not to run the program.
 pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
 
-/// What a planner is to do.
+/// The policy of a planner.
 pub struct Policy<'a> {
     /// Requests of the tracers.
     pub choose: Box<Choose<'a>>,
