@@ -58,8 +58,11 @@ const SLOTS: u64 = 1 << (64 - SLOT);
 const BOTTOM: Frame = TAIL | (TAIL - 1);
 /// Largest distance of two slots on one stack, in units of 8 bytes: 256 KiB.
 pub(crate) const NEAR: u64 = 256 << 10 >> 3;
-/// Number of frames that are searched, at an entry, for the frame that it is next to.
+/// Number of frames that are searched, at an entry, for the frame that it is next to; of more frames
+/// only those of the entry's own stack are.
 const SEARCHED: usize = 4096;
+/// Largest stack on which all frames are searched, in units of 8 bytes: 64 MiB.
+const LARGEST_STACK: u64 = 64 << 20 >> 3;
 /// Event codes that [`OpenCalls::pair_graph`] encodes, as a bit set.
 const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY | 1 << code::NESTED_ENTRY;
 /// Number of frames that [`OpenCalls::pair_graph`] searches for the frame that returns; where it
@@ -320,7 +323,7 @@ impl OpenCalls {
         if next_to == Some(0) && slot_of(frame) > self.floor {
             return (muted as u32, Vec::new());
         }
-        let left = next_to.unwrap_or_else(|| self.below_all(frame));
+        let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
         if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
             let back = self.suspended.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
@@ -377,13 +380,14 @@ impl OpenCalls {
 
     /// Returns how many of the newest frames an entry proves dead.
     fn left_by(&self, frame: Frame, code: u32) -> usize {
-        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame))
+        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame, code))
     }
 
     /// Returns how many frames are newer than the frame that an entry is next to; `None` if it is
     /// next to none.
     fn next_to(&self, frame: Frame, code: u32) -> Option<usize> {
-        let newest_first = || self.frames[1..=self.depth].iter().rev().take(SEARCHED);
+        let searched = self.searched(frame, code);
+        let newest_first = || self.frames[1..=self.depth].iter().rev().take(searched);
         // A jump leaves the frame that jumped at the same slot.
         let is_shared = |open: &Frame| distance_below(*open, slot_of(frame)) == 0;
         let shared = || if is_tail(code) { newest_first().position(is_shared) } else { None };
@@ -395,10 +399,21 @@ impl OpenCalls {
         shared().or_else(next_to)
     }
 
+    /// Returns how many of the newest frames may be dead at an entry: many if it lies above the
+    /// newest ones on their stack. They are dead then, and searched once.
+    fn searched(&self, frame: Frame, code: u32) -> usize {
+        let is_above =
+            |open: &Frame| slot_of(frame).wrapping_sub(place_of(*open)) & (SLOTS - 1) <= LARGEST_STACK;
+        let ends = [self.depth, self.depth.saturating_sub(SEARCHED)];
+        let lies_above = self.depth > SEARCHED && ends.iter().all(|at| is_above(&self.frames[*at]));
+        if code == code::NONLOCAL || lies_above { usize::MAX } else { SEARCHED }
+    }
+
     /// Returns how many of the newest frames lie below an entry that is next to none.
-    fn below_all(&self, frame: Frame) -> usize {
+    fn below_all(&self, frame: Frame, code: u32) -> usize {
         let open = &self.frames[1..=self.depth];
-        let newest_first = || open.iter().rev().take(SEARCHED);
+        let searched = self.searched(frame, code);
+        let newest_first = || open.iter().rev().take(searched);
         // Frames of the newest stack below the entry are dead, unless the entry is on another
         // stack.
         let stack = newest_first()

@@ -1,5 +1,6 @@
 //! Builds the programs under `programs/` with compilers and flags that users have.
 
+use crate::compiled::compile_once;
 use crate::run;
 use crate::run::calltap;
 use crate::skipped::skipped;
@@ -171,15 +172,11 @@ pub fn source(name: &str) -> PathBuf {
 fn run_compiler(build: &Build, sources: &[&str], output: &Path, flags: &[&str]) {
     let is_cpp = sources.iter().any(|source| source.ends_with(".cpp"));
     let mut command = Command::new(build.compilers[usize::from(is_cpp)]);
-    command.args(build.flags).args(["-g", "-pthread", "-Wall", "-o"]).arg(output);
+    command.args(build.flags).args(["-g", "-pthread", "-Wall"]);
     command.arg(concat!("-I", env!("CARGO_MANIFEST_DIR"), "/programs"));
-    command.args(sources.iter().map(|name| source(name))).args(flags).arg("-lm").arg("-ldl");
-    finish(command);
-}
-
-pub(crate) fn finish(mut command: Command) {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+    let sources: Vec<PathBuf> = sources.iter().map(|name| source(name)).collect();
+    command.args(&sources).args(flags).arg("-lm").arg("-ldl");
+    compile_once(command, &sources, output);
 }
 
 /// Compiles a C or C++ program.
@@ -202,9 +199,10 @@ pub fn compile_rust_as_it_is(name: &str, flags: &[&str]) -> Program {
     let stem = name.trim_end_matches(".rs");
     let path = directory.path().join(stem);
     let mut command = Command::new("rustc");
-    command.env("RUSTC_BOOTSTRAP", "1").args(["--edition", "2021", "-g", "-o"]);
-    command.arg(&path).arg(source(name)).args(flags);
-    finish(command);
+    command.env("RUSTC_BOOTSTRAP", "1").args(["--edition", "2021", "-g"]);
+    let source = source(name);
+    command.arg(&source).args(flags);
+    compile_once(command, &[source], &path);
     Program { path, name: format!("{stem} (rustc)"), directory }
 }
 

@@ -8,6 +8,7 @@
 mod attached;
 mod check;
 mod compile;
+mod compiled;
 mod go;
 mod kernelshark;
 mod live;

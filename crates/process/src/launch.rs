@@ -9,7 +9,7 @@
 use crate::error::Error;
 use crate::status::Status;
 
-use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
@@ -79,6 +79,25 @@ pub fn survive_size_limit() {
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     if before == libc::SIG_DFL {
         SIZE_SIGNAL_TAKEN.store(true, Relaxed);
+    }
+}
+
+/// Address space that the recorder takes, with its threads and the files that it decodes.
+const ADDRESS_SPACE: u64 = 1 << 30;
+
+/// Fails if this process may not map the memory that recording takes. Running out of it later would
+/// end calltap with the program waiting.
+pub fn check_address_space() -> Result<(), Error> {
+    match getrlimit(Resource::RLIMIT_AS) {
+        Ok((limit, _)) if limit < ADDRESS_SPACE => {
+            let why = format!(
+                "the limit of address space (ulimit -v) is {} kB, and calltap needs {} kB",
+                limit >> 10,
+                ADDRESS_SPACE >> 10
+            );
+            Err(Error::System { what: "recording", source: io::Error::other(why) })
+        }
+        _ => Ok(()),
     }
 }
 

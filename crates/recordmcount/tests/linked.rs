@@ -99,15 +99,24 @@ fn names(program: &std::path::Path, addresses: &[u64]) -> Vec<String> {
 
 const PROFILING: [&str; 4] = ["-O2 -pg", "-O0 -pg", "-O2 -pg -mfentry", "-O2 -pg -ffunction-sections"];
 
-#[test]
-fn programs_of_64_bits() {
+fn check_programs(codes: [&str; 2]) {
     for compiler in compilers() {
         for profiling in PROFILING {
-            for code in ["-fno-pie", "-fPIC", "-fPIC -fno-plt", "-fPIE -fcf-protection -g"] {
+            for code in codes {
                 check(&format!("{compiler} {profiling} {code}"), &C_UNITS, "");
             }
         }
     }
+}
+
+#[test]
+fn programs_of_64_bits() {
+    check_programs(["-fno-pie", "-fPIC"]);
+}
+
+#[test]
+fn programs_of_64_bits_that_call_through_pointers_and_with_endbr64() {
+    check_programs(["-fPIC -fno-plt", "-fPIE -fcf-protection -g"]);
 }
 
 #[test]

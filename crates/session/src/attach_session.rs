@@ -36,6 +36,7 @@ impl<'a> AttachSession<'a> {
     /// files.
     pub fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
         launch::survive_size_limit();
+        launch::check_address_space()?;
         let target = Target::find(pid)?;
         let mut notes = live::clear(&target)?;
         let size = shm::control_size(setup::chunks(options));

@@ -108,6 +108,7 @@ impl Attached {
     /// Attaches, and leaves the rings without a reader.
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
         launch::survive_size_limit();
+        launch::check_address_space()?;
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
         let (clock, clock_note) = match setup::usable_clock_of(&target, options.clock) {

@@ -80,6 +80,7 @@ impl<'a> Prepared<'a> {
     pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
         proc::check()?;
         launch::survive_size_limit();
+        launch::check_address_space()?;
         let program = Program::find(command)?;
         let directory = Directory::create(shm::control_size(setup::chunks(options)), setup::CODE_SIZE)?;
         let shared = setup::map(&directory, options)?;

@@ -468,3 +468,22 @@ fn rows_are_paired_like_single_events() {
         assert!(trace("many", &many) == trace("one", &one));
     }
 }
+
+/// Nests more calls than are searched usually, then enters a function above them.
+#[test]
+fn an_entry_above_many_frames_of_its_stack_ends_them() {
+    let mut open = OpenCalls::new(true);
+    let frame = |at: u64, site: u64| ((0x7fff_0000_0000 - 8 * at) >> 3 & (SLOTS - 1)) << SLOT | site;
+    open.pair_event(code::ENTRY, frame(10, 1), 0);
+    let count = 5 * SEARCHED as u64;
+    for n in 0..count {
+        open.pair_event(code::ENTRY, frame(20 + 10 * n, 2), 0);
+    }
+    // A handler on another stack ends none of them.
+    let handler = open.pair_event(code::ENTRY, frame(900_000_000, 3), 0);
+    assert_eq!(handler.left, 0);
+    assert_eq!(open.pair_event(code::EXIT, frame(900_000_000, 3), 0).kind, EventKind::Exit { pops: 1 });
+    let PairedEvent { left, .. } = open.pair_event(code::ENTRY, frame(15, 4), 0);
+    assert_eq!(u64::from(left), count);
+    assert_eq!(open.depth, 2);
+}

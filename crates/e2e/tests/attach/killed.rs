@@ -68,7 +68,7 @@ fn every_call_kills(command: &[&str], times: &[u32]) {
             strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
             strace.args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")]);
             strace.arg(calltap_e2e::calltap()).args(command).args(["-p", &resident.pid.to_string()]);
-            let _ = run(strace, b"");
+            let killed = run(strace, b"");
             resident.tell();
             resident.wait_for("done");
             // Whether or not there was a session, nothing is left afterwards.
@@ -77,6 +77,10 @@ fn every_call_kills(command: &[&str], times: &[u32]) {
             assert_eq!(changed_text(resident.pid), [""; 0], "{call} {when}: {}", left.stderr);
             let (status, output, errors) = resident.end();
             assert!(status.success(), "{call} {when}: {status} {output}{errors}");
+            if killed.status.success() {
+                // The command makes fewer such calls.
+                break;
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use calltap_e2e::{GCC, compile, one_line};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
+use std::thread;
 
 /// Number of writes in `save`, in two processes, and of reads in `load`.
 const WRITES: u64 = 203;
@@ -205,5 +206,12 @@ fn leaves_nothing(steps: &Steps, by_graph: bool) {
 
 #[test]
 fn functions_of_the_kernel_are_within_the_calls_that_run_them() {
-    kernels().iter().for_each(|kernel| check(kernel));
+    let kernels = kernels();
+    thread::scope(|scope| {
+        let running: Vec<_> =
+            kernels.iter().map(|kernel| (kernel, scope.spawn(move || check(kernel)))).collect();
+        for (kernel, running) in running {
+            assert!(running.join().is_ok(), "{}", kernel.display());
+        }
+    });
 }

@@ -22,8 +22,10 @@ const SCRIPTS: u32 = 4;
 
 /// The program to start: its command and its file.
 pub struct Program {
-    /// Command to run; for a script, that of its interpreter.
+    /// Command to run; for a script that names its interpreter by env, that of the interpreter.
     pub command: Vec<OsString>,
+    /// Whether the kernel finds the same file for the user's command.
+    is_kernels: bool,
     /// Name as given by the user, without directories.
     pub name: String,
     /// The name, if it is that of a symbolic link.
@@ -87,7 +89,13 @@ impl Program {
                 .checked_sub(1)
                 .and_then(|left| Some((interpreted(&path, &data, command.get(1..)?)?, left)));
             return match made {
-                Some((command, left)) => Program::find_in(&command, left),
+                Some((made, left)) => {
+                    let interpreter = Program::find_in(&made.command, left)?;
+                    // The process has the script's name, as without calltap.
+                    let is_kernels = !made.by_env && interpreter.is_kernels;
+                    let command = if is_kernels { command.to_vec() } else { interpreter.command };
+                    Ok(Program { command, is_kernels, ..interpreter })
+                }
                 None => Err(refuse(
                     "a script without a known interpreter: record the interpreter, with the script as its argument",
                     126,
@@ -112,7 +120,8 @@ impl Program {
         let data = Arc::new(data);
         let link = path.file_name().filter(|own| *own != short.as_str()).map(|_| short.clone());
         let command = command.to_vec();
-        Ok(Program { command, name: short, link, path, file, is_static, is_alone, data, version })
+        let is_kernels = true;
+        Ok(Program { command, is_kernels, name: short, link, path, file, is_static, is_alone, data, version })
     }
 
     /// Returns the name of its file as in mappings: the module of functions without names.

@@ -4,9 +4,17 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// The command that runs a script.
+pub struct Interpreted {
+    /// The interpreter and its arguments.
+    pub command: Vec<OsString>,
+    /// Whether env would execute the interpreter, and not the kernel.
+    pub by_env: bool,
+}
+
 /// Returns the command that the kernel makes of a script whose first line names an interpreter. For
 /// `/usr/bin/env NAME`, the interpreter is the program that env would execute; for `-S`, its words.
-pub fn interpreted(path: &Path, data: &[u8], arguments: &[OsString]) -> Option<Vec<OsString>> {
+pub fn interpreted(path: &Path, data: &[u8], arguments: &[OsString]) -> Option<Interpreted> {
     let line = data.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = line.trim_ascii();
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
@@ -24,7 +32,8 @@ pub fn interpreted(path: &Path, data: &[u8], arguments: &[OsString]) -> Option<V
         return None;
     }
     let words = words.into_iter().map(|word| OsStr::from_bytes(word).to_owned());
-    Some(words.chain([path.as_os_str().to_owned()]).chain(arguments.iter().cloned()).collect())
+    let command = words.chain([path.as_os_str().to_owned()]).chain(arguments.iter().cloned()).collect();
+    Some(Interpreted { command, by_env: is_env })
 }
 
 #[cfg(test)]
@@ -35,8 +44,9 @@ mod tests {
     fn what_the_kernel_and_env_make_of_a_first_line() {
         let check = |line: &str, expected: Option<&str>| {
             let made = interpreted(Path::new("/x/s"), line.as_bytes(), &["a b".into()]);
-            let made = made
-                .map(|words| words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join("|"));
+            let made = made.map(|made| {
+                made.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join("|")
+            });
             assert_eq!(made.as_deref(), expected, "{line}");
         };
         check("#!/bin/sh\necho", Some("/bin/sh|/x/s|a b"));

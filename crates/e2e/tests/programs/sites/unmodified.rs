@@ -194,8 +194,12 @@ fn a_controller_that_is_killed_in_the_middle_leaves_a_program_that_runs() {
             strace.arg(format!("inject={call}:signal=SIGKILL:when={when}")).arg(calltap());
             strace.args(["record", "-q", "--duration", "50ms", "-o", "killed.calltap", "-p"]);
             strace.arg(resident.pid.to_string()).current_dir(program.directory());
-            run(strace, b"");
+            let killed = run(strace, b"");
             assert!(resident.runs(), "{call} {when}");
+            if killed.status.success() {
+                // The command makes fewer such calls.
+                break;
+            }
         }
     }
     // The next calltap removes the remains, and restores the program.
