@@ -58,8 +58,8 @@ const SLOTS: u64 = 1 << (64 - SLOT);
 const BOTTOM: Frame = TAIL | (TAIL - 1);
 /// Largest distance of two slots on one stack, in units of 8 bytes: 256 KiB.
 pub(crate) const NEAR: u64 = 256 << 10 >> 3;
-/// Number of frames that are searched, at an entry, for the frame that it is next to; of more frames
-/// only those of the entry's own stack are.
+/// Number of frames that are searched, at an entry, for the frame that it is next to. Beyond them
+/// only the entry's own stack is.
 const SEARCHED: usize = 4096;
 /// Largest stack on which all frames are searched, in units of 8 bytes: 64 MiB.
 const LARGEST_STACK: u64 = 64 << 20 >> 3;

@@ -1,6 +1,6 @@
 //! Keeps compiled programs beside the build's own: tests compile the same ones many times.
 
-use crate::compile::{copy_program, source};
+use crate::files::{copy_program, source};
 use crate::run::calltap;
 use std::ffi::OsStr;
 use std::fs;

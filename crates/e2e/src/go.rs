@@ -1,8 +1,9 @@
 //! Toolchains of Go: the installed one, and newer ones. `CALLTAP_GO` names their directories, as
 //! PATH does; .ci/run provides one.
 
-use crate::compile::{Program, output_of, source};
+use crate::compile::{Program, output_of};
 use crate::compiled::finish;
+use crate::files::source;
 use crate::skipped::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -19,7 +19,7 @@ pub fn kernelshark() -> Option<&'static Path> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("kernelshark");
         let mut command = Command::new("gcc");
-        command.arg(crate::compile::source("kernelshark.c")).arg("-o").arg(&path);
+        command.arg(crate::files::source("kernelshark.c")).arg("-o").arg(&path);
         command.args(["-I/usr/include/kernelshark", "-lkshark"]);
         let built = run(command, b"");
         assert!(built.status.success(), "{}", built.stderr);

@@ -9,6 +9,7 @@ mod attached;
 mod check;
 mod compile;
 mod compiled;
+mod files;
 mod go;
 mod kernelshark;
 mod live;
@@ -25,9 +26,9 @@ pub use attached::{
 pub use check::{Expect, Flags, Recording, check, record};
 pub use compile::{
     BARE, BARE_PLACED, BUILDS, Build, CLANG, GCC, PLACED, Program, XRAY, compile, compile_cargo,
-    compile_rust, compile_rust_as_it_is, copy_program, have, installed, matrix, output_of, source,
-    with_libraries, write_program,
+    compile_rust, compile_rust_as_it_is, have, installed, matrix, output_of, with_libraries,
 };
+pub use files::{copy_program, source, write_program};
 pub use go::Go;
 pub use kernelshark::kernelshark;
 pub use live::{

@@ -85,22 +85,12 @@ impl Program {
         let (data, version) =
             fs::File::open(&path).and_then(read).map_err(|error| refuse(&error.to_string(), 126))?;
         if data.starts_with(b"#!") {
-            let made = scripts
-                .checked_sub(1)
-                .and_then(|left| Some((interpreted(&path, &data, command.get(1..)?)?, left)));
-            return match made {
-                Some((made, left)) => {
-                    let interpreter = Program::find_in(&made.command, left)?;
-                    // The process has the script's name, as without calltap.
-                    let is_kernels = !made.by_env && interpreter.is_kernels;
-                    let command = if is_kernels { command.to_vec() } else { interpreter.command };
-                    Ok(Program { command, is_kernels, ..interpreter })
-                }
-                None => Err(refuse(
+            return Program::of_script((&path, &data), command, scripts).unwrap_or_else(|| {
+                Err(refuse(
                     "a script without a known interpreter: record the interpreter, with the script as its argument",
                     126,
-                )),
-            };
+                ))
+            });
         }
         let short = printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned();
         let interpreter =
@@ -122,6 +112,22 @@ impl Program {
         let command = command.to_vec();
         let is_kernels = true;
         Ok(Program { command, is_kernels, name: short, link, path, file, is_static, is_alone, data, version })
+    }
+
+    /// Finds the interpreter of a script. None if its first line names none.
+    fn of_script(
+        (path, data): (&Path, &[u8]),
+        command: &[OsString],
+        scripts: u32,
+    ) -> Option<Result<Program, Error>> {
+        let made = interpreted(path, data, command.get(1..)?)?;
+        let interpreter = Program::find_in(&made.command, scripts.checked_sub(1)?);
+        Some(interpreter.map(|interpreter| {
+            // The process has the script's name, as without calltap.
+            let is_kernels = !made.by_env && interpreter.is_kernels;
+            let command = if is_kernels { command.to_vec() } else { interpreter.command };
+            Program { command, is_kernels, ..interpreter }
+        }))
     }
 
     /// Returns the name of its file as in mappings: the module of functions without names.
