@@ -144,6 +144,7 @@ impl View<'_> {
             limit: self.arguments.number("limit")?,
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            colour: output::is_coloured(self.arguments),
             width: output::line_width(self.arguments),
             source_line: self.arguments.is_set("lines").then_some(source_line),
             ..report::Options::default()
@@ -158,6 +159,7 @@ impl View<'_> {
             threads: calltap_analysis::threads_with_events(self.source),
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            colour: output::is_coloured(self.arguments),
             no_sched: self.arguments.is_set("no-sched"),
             time: part::stamp(self.source, self.arguments)?,
             source_line: self.arguments.is_set("lines").then_some(source_line),
@@ -196,6 +198,7 @@ impl View<'_> {
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            colour: output::is_coloured(self.arguments),
             width: output::line_width(self.arguments),
             ..graph::Options::default()
         };

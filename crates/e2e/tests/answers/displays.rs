@@ -1,5 +1,6 @@
 //! Views on a terminal and in a browser, during and after a program's run.
 
+mod colours;
 mod compare;
 mod long_names;
 mod terminal;
