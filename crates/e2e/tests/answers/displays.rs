@@ -2,6 +2,7 @@
 
 mod colours;
 mod compare;
+mod limited;
 mod long_names;
 mod terminal;
 mod top;
