@@ -1,5 +1,6 @@
 //! Text tables with aligned columns.
 
+use crate::colours;
 use std::io::{self, Write};
 
 /// Characters between columns.
@@ -10,7 +11,7 @@ const NAMES: usize = 32;
 /// Returns the width of each column in characters.
 fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     let width = |column: usize| {
-        let longest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let longest = rows.iter().map(|row| colours::width(&row[column])).max().unwrap_or(0);
         longest.max(titles[column].len())
     };
     (0..titles.len()).map(width).collect()
@@ -77,12 +78,13 @@ pub(crate) fn write(
             if column > 0 {
                 text.push_str(&" ".repeat(GAP));
             }
+            let padding = width.saturating_sub(colours::width(cell));
             if column < numbers {
-                text.push_str(&format!("{cell:>width$}"));
-            } else if column + 1 < cells.len() {
-                text.push_str(&format!("{cell:<width$}"));
-            } else {
-                text.push_str(cell);
+                text.push_str(&" ".repeat(padding));
+            }
+            text.push_str(cell);
+            if column >= numbers && column + 1 < cells.len() {
+                text.push_str(&" ".repeat(padding));
             }
         }
         writeln!(out, "{text}")

@@ -10,6 +10,7 @@
 pub mod answers;
 pub mod boxes;
 pub mod bytes;
+mod colours;
 mod columns;
 pub mod diff;
 mod error;

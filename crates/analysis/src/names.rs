@@ -1,5 +1,7 @@
 //! Demangled names of the functions, modules and threads of a trace.
 
+use crate::colours::Colours;
+use crate::units::one_line;
 use calltap_names::{ShortNames, Word, demangle, file_name, is_named};
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::borrow::Cow;
@@ -11,6 +13,7 @@ pub struct Names<'a> {
     linker_names: bool,
     /// Whether the trace has functions of both the kernel and a program.
     has_both: bool,
+    colours: Colours,
     functions: Vec<OnceCell<String>>,
 }
 
@@ -22,7 +25,8 @@ impl<'a> Names<'a> {
     pub fn new(meta: &'a Meta, linker_names: bool) -> Self {
         // Kernel functions without a process belong to one with id 0.
         let has_both = meta.processes.iter().any(|process| process.pid != 0);
-        Self { meta, linker_names, has_both, functions: vec![OnceCell::new(); meta.sites.len()] }
+        let functions = vec![OnceCell::new(); meta.sites.len()];
+        Self { meta, linker_names, has_both, colours: Colours::default(), functions }
     }
 
     /// Makes names that are shortened to what distinguishes them; linker symbols stay whole.
@@ -34,6 +38,25 @@ impl<'a> Names<'a> {
             names.functions.iter().zip(&full).for_each(|(cell, name)| drop(cell.set(short.of(name))));
         }
         names
+    }
+
+    /// Makes [`Self::shown`] names that have the colours of their modules.
+    pub(crate) fn coloured(mut self, is_coloured: bool) -> Self {
+        if is_coloured {
+            self.colours = Colours::new(self.meta);
+        }
+        self
+    }
+
+    /// Returns the function's [marked](Self::marked) name on one line, in its colour if there is
+    /// one.
+    pub(crate) fn shown(&self, site: SiteId) -> String {
+        self.painted(site, one_line(&self.marked(site))).into_owned()
+    }
+
+    /// Returns a text about the function in its colour, if there is one.
+    pub(crate) fn painted<'t>(&self, site: SiteId, text: Cow<'t, str>) -> Cow<'t, str> {
+        self.colours.paint(self.module(site), text)
     }
 
     /// Returns the function's name.

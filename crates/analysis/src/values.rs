@@ -66,9 +66,13 @@ pub fn call(name: &str, arguments: &[FormattedValue]) -> String {
     if arguments.is_empty() {
         return name.to_owned();
     }
-    let arguments: Vec<String> =
-        arguments.iter().map(|FormattedValue { name, text, .. }| format!("{name}={text}")).collect();
-    format!("{}({})", without_parameters(name), arguments.join(", "))
+    format!("{}({})", without_parameters(name), list(arguments))
+}
+
+/// Formats arguments as `a=1, b=2`.
+pub(crate) fn list(arguments: &[FormattedValue]) -> String {
+    let one = |FormattedValue { name, text, .. }: &FormattedValue| format!("{name}={text}");
+    arguments.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats results as `ret=3`, with the value's name if it is not the return value.
@@ -95,7 +99,7 @@ pub fn values_as_json(source: &dyn Source, site: SiteId, returns: bool, bytes: &
 }
 
 /// Returns a C++ name without its parameter list (and `const` after it).
-fn without_parameters(name: &str) -> &str {
+pub(crate) fn without_parameters(name: &str) -> &str {
     let plain = name.strip_suffix(" const").unwrap_or(name);
     if !plain.ends_with(')') {
         return name;

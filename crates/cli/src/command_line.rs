@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod grammar;
 pub mod keep;
+pub mod mistakes;
 pub mod part;
 pub mod processes;
 pub mod select;

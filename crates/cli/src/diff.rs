@@ -3,6 +3,7 @@
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
 use crate::command_line::view_flags;
+use crate::input;
 use crate::terminal::output::{self, Output};
 use crate::terminal::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
@@ -105,7 +106,7 @@ fn files(operand: &str) -> Result<Vec<String>> {
 }
 
 fn open(path: &str) -> Result<TraceReader> {
-    let reader = TraceReader::open(path.as_ref())?;
+    let reader = input::open(path.as_ref())?;
     for complaint in reader.complaints() {
         tell!("calltap: {path}: {complaint}");
     }

@@ -7,7 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 /// Returns an error and its causes in one line. A cause that the error's own text ends with is not
 /// repeated.
 pub fn line(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
+    let line = error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
         if line.is_empty() {
             cause
         } else if line.ends_with(&cause) {
@@ -15,7 +15,22 @@ pub fn line(error: &anyhow::Error) -> String {
         } else {
             format!("{line}: {cause}")
         }
-    })
+    });
+    without_numbers(&line)
+}
+
+/// Removes the numbers of errors that the standard library adds to their names: `(os error 2)`.
+fn without_numbers(line: &str) -> String {
+    let mut pieces = line.split(" (os error ");
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        match piece[digits..].strip_prefix(')').filter(|_| digits > 0) {
+            Some(rest) => text += rest,
+            None => text += &format!(" (os error {piece}"),
+        }
+    }
+    text
 }
 
 /// Ends as a program ended: with its exit code, or by its signal, without a second core dump.
@@ -31,9 +46,22 @@ pub fn end_as(status: ExitStatus) -> ExitCode {
 /// Tells why nothing was recorded. Where the program could not be started, the exit status is that
 /// of a shell.
 pub fn refused(error: &Error) -> ExitCode {
-    tell!("calltap: {error}");
+    tell!("calltap: {}", without_numbers(&error.to_string()));
     match error {
         Error::Process(ProcessError::Program { exit_code, .. }) => ExitCode::from(*exit_code),
         _ => ExitCode::FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_numbers;
+
+    #[test]
+    fn errors_have_names_and_no_numbers() {
+        let said = "x: cannot open: No such file or directory (os error 2); write (os error ) once";
+        let shown = "x: cannot open: No such file or directory; write (os error ) once";
+        assert_eq!(without_numbers(said), shown);
+        assert_eq!(without_numbers("a (os error 13), b (os error 1)"), "a, b");
     }
 }

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::units::counted;
 use calltap_import::{Named, Summary, import};
 use calltap_session::TraceFile;
+use calltap_trace::TraceReader;
 use std::fs::File;
 use std::path::Path;
 
@@ -26,6 +27,9 @@ pub fn import_file(path: &Path, output: &Path) -> Result<Summary> {
         bail!("{name}: not a trace.dat of trace-cmd: not a regular file");
     }
     let named = Named { file: &name, calltap: env!("CARGO_PKG_VERSION") };
+    if TraceReader::is_trace(path) {
+        bail!("{name}: a trace of calltap already: 'calltap report {name}' shows it");
+    }
     import(&file, named, output).map_err(|error| anyhow!("{name}: {error}"))
 }
 

@@ -14,6 +14,7 @@ mod control;
 mod diff;
 mod ending;
 mod import;
+mod input;
 mod live;
 mod many;
 mod merge;
@@ -50,9 +51,9 @@ fn main() -> ExitCode {
         Err(error) => {
             tell!(
                 "calltap: {}",
-                command_line::grammar::mistake(
+                command_line::mistakes::mistake(
                     &error.to_string(),
-                    &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
+                    &std::env::args_os().skip(1).collect::<Vec<_>>()
                 )
             );
             return ExitCode::FAILURE;

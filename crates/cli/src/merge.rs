@@ -7,6 +7,7 @@ use calltap_analysis::units::counted;
 use calltap_import::{Others, Recording, join};
 use calltap_session::TraceFile;
 use calltap_trace::TraceReader;
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!(
             "merge: fewer than two recordings named: 'calltap merge calltap.data trace.dat -o merged.data'"
         );
+    }
+    let mut known = HashSet::new();
+    for path in &paths {
+        if path.canonicalize().is_ok_and(|path| !known.insert(path)) {
+            bail!("merge: {} is named twice, and a recording is merged with others", path.display());
+        }
     }
     let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
     let mut imported = Vec::new();

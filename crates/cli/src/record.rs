@@ -6,8 +6,8 @@
 mod kernel;
 
 use crate::command_line::arguments::Arguments;
-use crate::command_line::grammar;
 use crate::command_line::keep;
+use crate::command_line::mistakes;
 use crate::command_line::processes;
 use crate::command_line::select;
 use crate::command_line::values;
@@ -34,7 +34,7 @@ fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
     if !word.starts_with('-') {
         return Ok(());
     }
-    let said = grammar::no_option(&word, "record");
+    let said = mistakes::no_option(&word, "record");
     bail!("{said} ('calltap help record' lists them; a program of this name is ./{word})")
 }
 

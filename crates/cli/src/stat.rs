@@ -3,13 +3,14 @@
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
 use crate::command_line::view_flags;
+use crate::input;
 use crate::live::{self, unexpected};
 use crate::terminal::output::{self, Output};
 use anyhow::{Result, bail};
 use calltap_analysis::{Word, stat};
 use calltap_selection::Profiled;
 use calltap_session::{Answer, Request, ask};
-use calltap_trace::{TraceReader, TracerKind};
+use calltap_trace::TracerKind;
 
 /// Shows the sums.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -51,7 +52,7 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
 
 fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
     let path = arguments.shown().unwrap_or_default();
-    let reader = TraceReader::open(&path)?;
+    let reader = input::open(&path)?;
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }

@@ -7,6 +7,7 @@ use crate::answers::lookup::in_files;
 use crate::command_line::arguments::Arguments;
 use crate::command_line::part;
 use crate::command_line::view_flags::{list, must_match, table_format};
+use crate::input;
 use crate::stat;
 use crate::terminal::output::{self, Lines, Output};
 use crate::terminal::progress::Progress;
@@ -17,7 +18,7 @@ use calltap_analysis::{
     Names, Part, Source, Totals, Word, goroutines, graph, info, limited, replay, report, units,
 };
 use calltap_export as export;
-use calltap_trace::{Meta, SiteId, TraceReader};
+use calltap_trace::{Meta, SiteId};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
@@ -32,8 +33,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         );
     }
     let path = arguments.shown().unwrap_or_default();
-    let reader =
-        TraceReader::open(&path).map_err(|error| anyhow!("{error}{}", instead_of_file(name, &path)))?;
+    let reader = input::open(&path).map_err(|error| anyhow!("{error}{}", instead_of_file(name, &path)))?;
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }
@@ -73,9 +73,6 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
 /// Returns a hint for a word that is no file, and may be a format or a function.
 fn instead_of_file(command: &str, path: &Path) -> String {
     let word = path.to_string_lossy();
-    if word == "-" {
-        return "; traces are not read from standard input: write it to a file".to_owned();
-    }
     if path.exists() || word.contains(['/', '.']) {
         return String::new();
     }
@@ -144,6 +141,7 @@ impl View<'_> {
             limit: self.arguments.number("limit")?,
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            colour: output::is_coloured(self.arguments),
             width: output::line_width(self.arguments),
             source_line: self.arguments.is_set("lines").then_some(source_line),
             ..report::Options::default()
@@ -158,6 +156,7 @@ impl View<'_> {
             threads: calltap_analysis::threads_with_events(self.source),
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            colour: output::is_coloured(self.arguments),
             no_sched: self.arguments.is_set("no-sched"),
             time: part::stamp(self.source, self.arguments)?,
             source_line: self.arguments.is_set("lines").then_some(source_line),
@@ -196,6 +195,7 @@ impl View<'_> {
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            colour: output::is_coloured(self.arguments),
             width: output::line_width(self.arguments),
             ..graph::Options::default()
         };

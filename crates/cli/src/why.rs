@@ -11,6 +11,7 @@ use crate::command_line::select;
 use crate::command_line::table::MAX_WAIT;
 use crate::command_line::values;
 use crate::command_line::view_flags;
+use crate::input;
 use crate::terminal::output::Output;
 use crate::terminal::progress;
 use crate::terminal::started;
@@ -155,7 +156,7 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
 }
 
 fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()> {
-    let reader = TraceReader::open(path)?;
+    let reader = input::open(path)?;
     let counts = reader.meta().session.as_ref().is_some_and(|session| session.clock == ClockKind::Counter);
     if counts {
         let why = "the trace was recorded with '--clock counter': it has no durations";

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
+use crate::proc::{self, Ended};
 use crate::status::Status;
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
@@ -348,12 +349,14 @@ pub fn become_command(command: &[OsString]) -> io::Error {
 ///
 /// waitpid is not used before the end: it would report the child's ptrace stops to this thread, and
 /// another thread of calltap would wait for them in vain.
-pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+pub fn wait(child: &mut Child) -> io::Result<(ExitStatus, Option<Ended>)> {
     let pid = Pid::from_raw(child.id() as i32);
+    let mut ended = None;
     if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
         while let Err(Errno::INTR) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {}
+        ended = proc::ended(child.id());
     }
-    child.wait()
+    Ok((child.wait()?, ended))
 }
 
 fn ignored_signals() -> u64 {

@@ -36,6 +36,35 @@ pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
 }
 
+/// Facts about a process that are known until its parent has waited for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Name of the process: that of the program that it executed last, unless the program changed
+    /// it.
+    pub name: String,
+    /// Whether the process has waited for children that ran.
+    pub had_children: bool,
+}
+
+/// Returns the facts about a process, which should have ended.
+pub fn ended(pid: u32) -> Option<Ended> {
+    // The kernel does not check the encoding of a name.
+    ended_in(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+}
+
+/// Returns the name of a process, as [`Ended`] has it.
+pub fn name(pid: u32) -> Option<String> {
+    ended(pid).map(|state| state.name)
+}
+
+fn ended_in(stat: &str) -> Option<Ended> {
+    /// Index of the page faults of children that were waited for. A process that runs has some.
+    const FAULTS_OF_CHILDREN: usize = 8;
+    let name = stat.split_once('(')?.1.rsplit_once(") ")?.0.to_owned();
+    let faults: u64 = words(stat)?.nth(FAULTS_OF_CHILDREN)?.parse().ok()?;
+    Some(Ended { name, had_children: faults > 0 })
+}
+
 /// Counts the threads of a process.
 pub fn count_threads(pid: u32) -> Option<usize> {
     // The kernel adds the number of threads to the links of an empty directory. For a stat file it
@@ -324,4 +353,20 @@ fn ids_in_other_namespaces() -> HashMap<(u64, u32), u32> {
         .filter(|(space, _)| *space != own)
         .filter_map(|(space, host)| Some(((space, inner_id(host, host)?), host)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_contain_anything_and_faults_of_children_are_theirs() {
+        let stat = |name: &str, faults| {
+            format!("7 ({name}) Z 1 7 7 0 -1 4194564 120 {faults} 0 0 0 0 0 0 20 0 1 0 9 0 0")
+        };
+        let ended = |name: &str, had_children| Some(Ended { name: name.into(), had_children });
+        assert_eq!(ended_in(&stat("a) Z 1 (b", 0)), ended("a) Z 1 (b", false));
+        assert_eq!(ended_in(&stat("sh", 31)), ended("sh", true));
+        assert_eq!(ended_in("7 (sh) Z 1"), None);
+    }
 }

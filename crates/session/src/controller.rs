@@ -4,7 +4,6 @@
 use crate::attach_session::AttachSession;
 use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
-use crate::exec_watch::ExecWatch;
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::plan::planner::LargestLibrary;
@@ -176,9 +175,7 @@ impl<'a> Controller<'a> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
-        let mut exec_watch = ExecWatch::new(options, target.pid, &target.name);
         setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
-            planner.warnings.extend(exec_watch.look());
             self.look(planner, None);
             self.serve(planner);
             self.wake(planner);

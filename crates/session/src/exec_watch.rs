@@ -1,74 +1,136 @@
 //! Notices that a program executes another one, so that the user learns of `--follow`.
+//!
+//! Looks at `/proc` find most programs, with their names. Facts about the ended process tell of
+//! those that ended between two looks.
 
 use crate::options::Options;
+use calltap_collect::shm::Shared;
+use calltap_names::printable;
 use calltap_process::memory::text::MemoryWatch;
-use calltap_process::proc;
+use calltap_process::proc::{self, Ended};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(40);
+/// Time between two looks after a start or a fork: wrappers execute a program at once.
+const SOON: Duration = Duration::from_millis(1);
+/// Time after a start or a fork during which looks are frequent.
+const EARLY: Duration = Duration::from_millis(60);
+/// Maximum number of frequent looks.
+const EARLY_LOOKS: u32 = 2000;
+
+/// Facts about the process while the program runs in it.
+struct Own {
+    exe: PathBuf,
+    name: String,
+    /// The memory of the program: an execve replaces it, also by the same program's.
+    memory: MemoryWatch,
+}
 
 /// Watches the executables of a program and its children.
 pub(crate) struct ExecWatch {
-    /// Executables that are not reported: the recorder's, which a child has before its execve, and
-    /// the program's.
-    known: Vec<PathBuf>,
     program: String,
     pid: u32,
-    looked: Instant,
-    /// The memory of the program: an execve replaces it, also by the same program's.
-    memory: Option<MemoryWatch>,
-    /// Whether to stop looking: the other program was reported, or followed.
-    done: bool,
+    own: Option<Own>,
+    /// Whether other programs are followed.
+    is_followed: bool,
+    /// The sentence for the user, once another program was seen.
+    seen: Option<String>,
+}
+
+impl Own {
+    fn new(pid: u32) -> Option<Own> {
+        Some(Own { exe: proc::program(pid)?, name: proc::name(pid)?, memory: MemoryWatch::open(pid).ok()? })
+    }
 }
 
 impl ExecWatch {
+    /// The process must have executed its program, and run none of its code.
     pub(crate) fn new(options: &Options, pid: u32, program: &str) -> ExecWatch {
-        let known = proc::program(std::process::id()).into_iter().collect();
         ExecWatch {
-            known,
             program: program.to_owned(),
             pid,
-            looked: Instant::now(),
-            memory: None,
-            done: options.follow,
+            own: Own::new(pid),
+            is_followed: options.follow,
+            seen: None,
         }
     }
 
-    /// Returns a sentence for the user, once.
-    pub(crate) fn look(&mut self) -> Option<String> {
-        if self.done || self.looked.elapsed() < LOOK {
-            return None;
+    /// Looks until another program was seen or `ended` is set, by a thread that is unparked then.
+    pub(crate) fn watch(mut self, shared: &Shared, ended: &AtomicBool) -> ExecWatch {
+        if self.is_followed {
+            return self;
         }
-        self.looked = Instant::now();
-        let own = proc::program(self.pid)?;
-        if self.known.len() < 2 {
-            if !self.known.contains(&own) {
-                self.known.push(own);
-                self.memory = MemoryWatch::open(self.pid).ok();
+        let (mut processes, mut changed, mut early_looks) = (0, Instant::now(), 0);
+        while !ended.load(Acquire) {
+            self.seen = self.look();
+            if self.seen.is_some() {
+                break;
             }
-            return None;
+            let count = shared.processes().end;
+            if count != processes {
+                (processes, changed) = (count, Instant::now());
+            }
+            let is_early = changed.elapsed() < EARLY && early_looks < EARLY_LOOKS;
+            early_looks += u32::from(is_early);
+            thread::park_timeout(if is_early { SOON } else { LOOK });
         }
+        self
+    }
+
+    /// Returns a sentence for the user if another program runs.
+    fn look(&mut self) -> Option<String> {
+        let (program, own) = (&self.program, self.own.as_mut()?);
+        let (exe, name) = (proc::program(self.pid), proc::name(self.pid));
+        let is_gone = own.memory.is_gone();
         // A process that has just ended has no memory either.
-        let is_gone = self.memory.as_ref().is_some_and(MemoryWatch::is_gone);
         let is_replaced = is_gone && MemoryWatch::open(self.pid).is_ok();
-        if is_replaced && self.known.contains(&own) {
-            self.done = true;
-            let program = &self.program;
+        // Facts read before the memory was seen to be gone may be of either program.
+        let new = if is_replaced { Some(proc::program(self.pid)?) } else { None };
+        if new.as_ref() == Some(&own.exe) {
             return Some(format!(
                 "{program} executed itself again, and was not traced from then on: record --follow traces it too"
             ));
         }
+        if !is_gone {
+            // The program may change its name, and rename or remove its executable.
+            own.exe = exe?;
+            own.name = name?;
+        }
         let children = proc::place(self.pid).join(format!("task/{}/children", self.pid));
         let children = fs::read_to_string(children).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|pid| proc::program(pid.parse().ok()?));
-        let other = [own].into_iter().chain(children).find(|exe| !self.known.contains(exe))?;
-        self.done = true;
-        let (program, other) = (&self.program, other.file_name()?.to_string_lossy().into_owned());
+        let mut children = children.split_whitespace().filter_map(|pid| proc::program(pid.parse().ok()?));
+        let other = new.or_else(|| children.find(|exe| *exe != own.exe))?;
+        let other = printable(&other.file_name()?.to_string_lossy()).into_owned();
         Some(format!(
             "{program} ran another program, {other}, which was not traced: record --follow traces it too"
         ))
+    }
+
+    /// Returns a sentence for the user about other programs, which [`Self::watch`] has seen or the
+    /// ended process tells of. `processes` is the number of processes with events.
+    pub(crate) fn sentence(self, ended: Option<&Ended>, processes: u32) -> Option<String> {
+        if self.is_followed || self.seen.is_some() {
+            return self.seen;
+        }
+        let (program, ended) = (&self.program, ended?);
+        let name = printable(&ended.name);
+        if ended.name != self.own.as_ref()?.name {
+            return Some(format!(
+                "{program} ended under the name {name}: if that is another program, it was not traced; record --follow \
+                 traces it too"
+            ));
+        }
+        // Children that have executed no other program have events, if the program has any.
+        (ended.had_children && processes == 1).then(|| {
+            format!(
+                "{program} ran other processes, of which nothing was recorded: record --follow traces the programs that \
+                 they execute"
+            )
+        })
     }
 }

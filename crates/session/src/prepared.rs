@@ -3,6 +3,7 @@
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
 use crate::error::Error;
+use crate::exec_watch::ExecWatch;
 use crate::follow::Follow;
 use crate::options::{Flight, Options};
 use crate::plan::directory::Directory;
@@ -148,12 +149,12 @@ type Remote = (u32, mpsc::Sender<Result<(), Error>>);
 
 impl Running<'_> {
     fn run_to_its_end(self, callbacks: RunCallbacks<'_>) -> Result<RunOutcome, Error> {
-        let Running { program, session, mut child, mut held, has_ended, let_go } = self;
+        let Running { program, session, mut child, held, has_ended, let_go } = self;
         let AttachSession { options, directory, shared, clock, .. } = session;
         let RunCallbacks { consumer, live, settled, accepted, meanwhile } = callbacks;
         let (child_id, sums) = (child.id(), Arc::new(Mutex::new(Sums::default())));
         let (sender, receiver) = mpsc::channel();
-        let (stop, ended, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let (stop, is_over, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let (begun, beginning) = mpsc::channel::<Remote>();
         let kernel = setup::from_kernel(options, *clock, child_id);
         let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
@@ -165,6 +166,7 @@ impl Running<'_> {
             .live(live)
             .settled(settled)
             .summing(Arc::clone(&sums));
+        let exec_watch = ExecWatch::new(options, child_id, &program.name);
         let follow = options.follow.then(|| Follow {
             directory,
             records: sender.clone(),
@@ -174,7 +176,8 @@ impl Running<'_> {
             stop: &let_go,
         });
         let is_held = held.is_some();
-        let planning = Planning { program, session, is_held, begun, sender, sums, meanwhile, ended: &ended };
+        let planning =
+            Planning { program, session, is_held, begun, sender, sums, meanwhile, ended: &is_over };
         let result = thread::scope(|scope| {
             let _stop = SetOnDrop(&stop);
             let (early, late) = if is_held { (None, follow) } else { (follow, None) };
@@ -188,34 +191,41 @@ impl Running<'_> {
                 let plan = |planner: &mut Planner<'_>| planning.plan(planner);
                 setup::with_planner(shared, directory, options, &program.name, accepted, plan)
             });
+            let watching = scope.spawn(|| exec_watch.watch(shared, &has_ended));
             if *clock == Clock::Coarse {
                 scope.spawn(|| setup::tick(shared, &stop));
             }
-            // The sender is dropped when the functions are enabled, or the program has been killed.
-            while let Ok((operation, done)) = beginning.recv() {
-                let remote = |thread: &mut Box<_>| static_start::remote(child_id, thread, operation);
-                let _ = done.send(held.as_mut().map_or(Ok(()), remote));
-            }
-            drop(held);
+            release_held(child_id, held, &beginning);
             // Only start-up code of the C library has run so far.
             following = following.or_else(|| Some(late?.begin(scope)));
-            let status = launch::wait(&mut child);
+            let ended = launch::wait(&mut child);
             has_ended.store(true, Relaxed);
+            watching.thread().unpark();
             following.map(ScopedJoinHandle::join);
-            setup::end_planning(shared, &ended);
+            setup::end_planning(shared, &is_over);
             let planned = planning.join();
             stop.store(true, Release);
             collecting.thread().unpark();
-            (status, planned, collecting.join())
+            (ended, planned, collecting.join(), watching.join())
         });
-        let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
+        let (Ok((status, ended)), Ok(planned), Ok((totals, failed)), Ok(exec_watch)) = result else {
             return Err(Error::thread());
         };
         let Planned { sites, warnings, code_is_in } = planned?;
         notes.extend(setup::trouble(shared, &program.name, totals));
         notes.extend(warnings);
+        notes.extend(exec_watch.sentence(ended.as_ref(), totals.processes));
         notes.extend(shared.check().err().map(|error| error.to_string()));
         Ok(RunOutcome { status, totals, sites, notes, failed, code_is_in })
+    }
+}
+
+/// Releases a held program when its functions are enabled; until then, it carries out operations.
+fn release_held(pid: u32, mut held: Option<Box<StoppedThread>>, operations: &mpsc::Receiver<Remote>) {
+    // The sender is dropped when the functions are enabled, or the program has been killed.
+    while let Ok((operation, done)) = operations.recv() {
+        let remote = |thread: &mut Box<_>| static_start::remote(pid, thread, operation);
+        let _ = done.send(held.as_mut().map_or(Ok(()), remote));
     }
 }
 

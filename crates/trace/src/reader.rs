@@ -49,16 +49,20 @@ impl TraceReader {
 
     /// Opens a trace and reads everything but its events. System calls are among the events.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        TraceReader::open_with(path, true)
+        TraceReader::read(Source::open(path)?, true)
+    }
+
+    /// Reads a trace from an opened file, which messages name by `path`.
+    pub fn of_file(file: File, path: &Path) -> Result<Self, Error> {
+        TraceReader::read(Source::of(file, path)?, true)
     }
 
     /// Opens a trace to copy it: its events are those in the file, without system calls.
     pub fn open_stored(path: &Path) -> Result<Self, Error> {
-        TraceReader::open_with(path, false)
+        TraceReader::read(Source::open(path)?, false)
     }
 
-    fn open_with(path: &Path, adds_calls: bool) -> Result<Self, Error> {
-        let source = Source::open(path)?;
+    fn read(source: Source, adds_calls: bool) -> Result<Self, Error> {
         let mut complaints = Complaints::default();
         let mut scratch = Scratch::new(&source)?;
         let all = survey(&source, &mut scratch, &mut complaints)?;

@@ -69,8 +69,12 @@ impl Source {
         if !std::fs::metadata(path).map_err(io)?.is_file() {
             return Err(Error::NotAFile { path: path.to_owned() });
         }
-        let file = File::open(path).map_err(io)?;
-        let len = file.metadata().map_err(io)?.len();
+        Self::of(File::open(path).map_err(io)?, path)
+    }
+
+    /// Returns an opened file, which messages name by `path`.
+    pub(crate) fn of(file: File, path: &Path) -> Result<Self, Error> {
+        let len = file.metadata().map_err(|source| Error::io(path, "open", source))?.len();
         Ok(Self { path: path.to_owned(), len, file })
     }
 

@@ -97,8 +97,11 @@ impl File {
     pub fn named(name: &str) -> Result<File, Refusal> {
         let none = || {
             let near = calltap_names::nearest_names(name, FILES.iter().map(|file| file.name), 3);
-            let hint =
-                if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+            let hint = if near.is_empty() {
+                "; 'calltap tracefs get' lists them".to_owned()
+            } else {
+                format!("; nearest: {}", near.join(", "))
+            };
             Refusal::new(Errno::NOENT, format!("no such control file{hint}"))
         };
         FILES.iter().find(|file| file.name == name).copied().ok_or_else(none)

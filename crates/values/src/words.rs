@@ -275,6 +275,9 @@ fn term(text: &str) -> Result<Term, String> {
         Some((left, mask)) => (left, Some(value(mask.trim())?)),
         None => (left, None),
     };
+    if left.contains('=') {
+        return Err(format!("condition '{text}': values are compared by ==, !=, <, <=, > and >="));
+    }
     if left.trim().is_empty() || right.is_empty() {
         return Err(format!(
             "condition '{text}': a side is missing: a value is compared with a number, as in 'arg1 > 100'"

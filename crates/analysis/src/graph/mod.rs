@@ -36,6 +36,8 @@ pub struct Options {
     pub linker_names: bool,
     /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
+    /// Whether names in text have the colours of their modules, for a terminal.
+    pub colour: bool,
     /// Characters of a line: columns for which names leave no room are left out. None: no limit.
     pub width: Option<usize>,
 }
@@ -51,7 +53,7 @@ pub fn write(
     let by_thread = options.by_thread && options.function.is_none();
     let (paths, totals) = paths::collect(source, limit, by_thread, progress)?;
     let names = if options.short_names { Names::short } else { Names::new };
-    let names = names(source.meta(), options.linker_names);
+    let names = names(source.meta(), options.linker_names).coloured(options.colour);
     let mut table = Table::new(source, &names, options);
     if options.json {
         return write_json(source, &names, &paths, options, out);

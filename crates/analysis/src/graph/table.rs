@@ -68,12 +68,12 @@ impl<'a> Table<'a> {
             }
             let gap = if timed { " " } else { "" };
             let name = match paths.of(node) {
-                Of::Site(site) => self.names.marked(site).into_owned(),
-                Of::Thread(thread) => self.names.task(thread),
+                Of::Site(site) => self.names.shown(site),
+                Of::Thread(thread) => one_line(&self.names.task(thread)).into_owned(),
                 Of::Root => String::new(),
             };
             let indent = 2 * depth as usize;
-            write!(out, "{gap}{:>11}  {:indent$}{}", count(numbers.calls), "", one_line(&name))?;
+            write!(out, "{gap}{:>11}  {:indent$}{}", count(numbers.calls), "", name)?;
             if numbers.cut > 0 && !callers {
                 write!(out, "  [{} cut]", count(numbers.cut))?;
             }

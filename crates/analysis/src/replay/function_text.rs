@@ -2,7 +2,7 @@
 //! columns.
 
 use super::Effect;
-use super::graph_text::lost;
+use super::graph_text::{call, lost};
 use super::waits::Wait;
 use crate::bytes::push_decimal;
 use crate::names::Names;
@@ -71,8 +71,7 @@ impl<'a> FunctionText<'a> {
         let shown = values::show(self.source, enter.site, false, values, &mut |address| {
             self.symbols.code(thread, enter.ticks, address)
         });
-        let name = one_line(&self.names.marked(enter.site)).into_owned();
-        buffer.extend_from_slice(values::call(&name, &shown).as_bytes());
+        buffer.extend_from_slice(call(self.names, enter.site, &shown).as_bytes());
         if enter.parent != 0 {
             buffer.extend_from_slice(b" <-");
             let caller = self.symbols.caller(thread, enter.ticks, enter.parent);

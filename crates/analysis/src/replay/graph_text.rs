@@ -245,8 +245,7 @@ impl<'a> GraphText<'a> {
         if arguments.is_empty() {
             return self.function(buffer, site, true);
         }
-        let name = one_line(&self.names.marked(site)).into_owned();
-        buffer.extend_from_slice(values::call(&name, arguments).as_bytes());
+        buffer.extend_from_slice(call(self.names, site, arguments).as_bytes());
     }
 
     fn function(&self, buffer: &mut Vec<u8>, site: SiteId, call: bool) {
@@ -257,10 +256,10 @@ impl<'a> GraphText<'a> {
 
     /// Returns a function's name with parentheses, and the length of the name alone.
     fn called(&self, site: SiteId) -> (String, usize) {
-        let mut text = one_line(&self.names.marked(site)).into_owned();
+        let mut text = self.names.shown(site);
         let length = text.len();
         // C++ names contain their parameter lists.
-        if !text.ends_with(')') {
+        if !self.names.marked(site).ends_with(')') {
             text.push_str("()");
         }
         (text, length)
@@ -316,6 +315,16 @@ impl<'a> GraphText<'a> {
             buffer.extend_from_slice(b"|  ");
         }
     }
+}
+
+/// Returns a call as `f(a=1, b=2)`, with the name in its colour.
+pub(super) fn call(names: &Names<'_>, site: SiteId, arguments: &[FormattedValue]) -> String {
+    if arguments.is_empty() {
+        return names.shown(site);
+    }
+    let name = names.marked(site);
+    let name = names.painted(site, one_line(values::without_parameters(&name)));
+    format!("{name}({})", values::list(arguments))
 }
 
 fn push_results(buffer: &mut Vec<u8>, results: &[FormattedValue]) {

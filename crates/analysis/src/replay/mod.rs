@@ -48,6 +48,8 @@ pub struct Options {
     pub linker_names: bool,
     /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
+    /// Whether names in text have the colours of their modules, for a terminal.
+    pub colour: bool,
     /// Returns the source line of a function, which the graph layout shows behind each call.
     pub source_line: Option<SourceLine>,
 }
@@ -244,7 +246,7 @@ pub fn write(
     mut progress: Progress<'_>,
 ) -> Result<Totals, Error> {
     let names = if options.short_names { Names::short } else { Names::new };
-    let names = names(source.meta(), options.linker_names);
+    let names = names(source.meta(), options.linker_names).coloured(options.colour);
     let mut text = Text::new(source, &names, options);
     let mut merge = Merge::new(source, &options.threads);
     let mut totals = Totals { threads: merge.threads() as u64, ..Totals::default() };

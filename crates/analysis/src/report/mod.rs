@@ -16,6 +16,7 @@ mod output;
 pub use column::Column;
 pub(crate) use column::PERMILLES;
 
+use crate::colours::Colours;
 use crate::error::Error;
 use crate::incidents::Incidents;
 use crate::off::Off;
@@ -45,6 +46,8 @@ pub struct Options {
     pub linker_names: bool,
     /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
+    /// Whether names in text have the colours of their modules, for a terminal.
+    pub colour: bool,
     /// Characters of a line of text: if names do not fit, default columns are left out.
     pub width: Option<usize>,
     /// Returns the file and line of a function, for a column of them; `None`: no such column.
@@ -111,6 +114,7 @@ pub struct Report {
     /// Whether context switches were recorded.
     switched: bool,
     columns: Vec<Column>,
+    colours: Colours,
     /// Characters of a line, if columns may be left out to fit.
     width: Option<usize>,
     sort: Column,

@@ -71,7 +71,8 @@ impl Report {
         if self.lines {
             cells.push(row.source.as_deref().map_or("?".to_owned(), |source| one_line(source).into_owned()));
         }
-        cells.extend([one_line(&row.module).into_owned(), one_line(&row.function).into_owned()]);
+        let paint = |text| self.colours.paint(&row.module, one_line(text)).into_owned();
+        cells.extend([paint(&row.module), paint(&row.function)]);
         cells
     }
 

@@ -18,6 +18,7 @@ use crate::command_line::select;
 use crate::command_line::table::MAX_WAIT;
 use crate::command_line::values;
 use crate::command_line::view_flags;
+use crate::input;
 use crate::terminal::output::{self, Output};
 use crate::terminal::progress;
 use crate::terminal::started;
@@ -27,7 +28,6 @@ use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Names, Word, demangle, limited, units};
 use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
-use calltap_trace::TraceReader;
 use feed::Feed;
 use printer::Printer;
 use question::{Asked, Kind};
@@ -158,7 +158,7 @@ fn of_file(
     path: &Path,
     arguments: &Arguments,
 ) -> Result<ExitCode> {
-    let reader = TraceReader::open(path)?;
+    let reader = input::open(path)?;
     reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
     kind.asked().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     kind.check(reader.meta()).with_context(|| path.display().to_string())?;

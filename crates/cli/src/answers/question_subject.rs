@@ -54,6 +54,10 @@ impl QuestionSubject {
 /// Returns the error for a command line that names no subject.
 fn missing(words: &[OsString]) -> Result<QuestionSubject> {
     const WANTED: &str = "no subject: name '-p PID', '-- PROGRAM' or FILE, a trace";
+    let is_trace = |word: &&OsString| TraceReader::is_trace(Path::new(word));
+    if let Some(trace) = words.iter().find(is_trace) {
+        bail!("{}: FILE, a trace, is the last word, behind the functions", trace.display());
+    }
     match words {
         [_, .., last] if Path::new(last).exists() => bail!("{} is not a trace: {WANTED}", last.display()),
         _ => bail!(WANTED),
@@ -65,5 +69,6 @@ pub fn take_trace(words: &mut Vec<OsString>) -> Option<PathBuf> {
     let last = Path::new(words.last()?);
     // A missing file with a trace's extension counts as a trace, so that the error names the file.
     let is_named = last.extension().is_some_and(|extension| extension == EXTENSION);
-    (is_named || TraceReader::is_trace(last)).then(|| words.pop().unwrap_or_default().into())
+    let is_standard = last == Path::new("-");
+    (is_named || is_standard || TraceReader::is_trace(last)).then(|| words.pop().unwrap_or_default().into())
 }

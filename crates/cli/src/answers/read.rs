@@ -53,7 +53,9 @@ impl Read {
             let Some((function, items)) =
                 text.split_once('@').filter(|(function, items)| !function.is_empty() && !items.is_empty())
             else {
-                bail!("'{text}' names no value: write '{text}@arg1' or '{text}@retval'");
+                let function =
+                    text.split('@').next().filter(|function| !function.is_empty()).unwrap_or("FUNCTION");
+                bail!("'{text}' names no value: write '{function}@arg1' or '{function}@retval'");
             };
             for item in items.split(',') {
                 read.add(text, function, item);

@@ -3,7 +3,6 @@
 
 use crate::command_line::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
 use anyhow::{Context, Result};
-use calltap_analysis::nearest_names;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
 use std::io::Write;
@@ -145,46 +144,6 @@ fn more(from: &Operand) -> Arg {
 
 fn behind(id: &'static str) -> Arg {
     Arg::new(id).num_args(1..).last(true).value_parser(ValueParser::os_string())
-}
-
-/// Returns the message for an unknown option of a command, with the known option nearest to it, if
-/// one is near.
-pub fn no_option(word: &str, command: &str) -> String {
-    let members = FAMILIES.iter().find(|family| family.name == command).map(|family| family.members);
-    let is_meant = |known: &&Command| {
-        known.name == command || members.is_some_and(|members| members.contains(&known.name))
-    };
-    let flags = commands().filter(is_meant).flat_map(|command| command.flags).copied().flatten();
-    let flags: Vec<String> = flags.map(|flag| format!("--{}", flag.long)).collect();
-    let name = word.split('=').next().unwrap_or_default();
-    let operand = commands().filter(is_meant).find_map(|command| command.operand.as_ref());
-    let names_functions = operand.is_some_and(|operand| operand.name.contains("FUNCTION"));
-    if names_functions && ["-F", "--filter", "--function"].contains(&name) {
-        return format!("{word}: no option of {command}; its functions need none: calltap {command} GLOB");
-    }
-    let near = nearest_names(name, flags.iter().map(String::as_str), 1);
-    let near = near.first().map_or(String::new(), |near| format!("; is it {near}?"));
-    format!("{word}: no option of {command}{near}")
-}
-
-/// Returns the parser's error in one line, with a hint to the command's help.
-pub fn mistake(said: &str, command: &str) -> String {
-    let said = said.strip_prefix("error: ").unwrap_or(said);
-    // The usage line and all that follows it are in the help.
-    let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
-    let is_known =
-        commands().any(|known| known.name == command) || FAMILIES.iter().any(|known| known.name == command);
-    let option = said.strip_prefix("unexpected argument '").and_then(|said| said.split_once("' found"));
-    if let Some((option, _)) = option.filter(|(option, _)| is_known && option.starts_with('-')) {
-        return format!("{} ('calltap help {command}' lists them)", no_option(option, command));
-    }
-    if let Some((word, _)) = option.filter(|_| is_known) {
-        return format!("{word}: {command} takes no such word ('calltap help {command}' tells its usage)");
-    }
-    let command = if is_known { format!(" {command}") } else { String::new() };
-    let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
-    format!("{text} ('calltap help{command}' has the options)")
 }
 
 /// Writes the manual page: an overview and every command.

@@ -2,6 +2,7 @@
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
+use calltap_analysis::nearest_names;
 use calltap_analysis::units::one_line;
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,8 +69,7 @@ pub fn tell_of_children(pid: u32, arguments: &Arguments) {
 
 /// Returns the name and id of a process: `nginx-3111`.
 pub fn title(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("{}-{pid}", one_line(name.trim_end()))
+    format!("{}-{pid}", name(pid))
 }
 
 /// Returns all processes that `-p` names; none without `-p`.
@@ -103,9 +103,25 @@ fn named(word: &str) -> Result<Vec<u32>> {
     let own = std::process::id();
     let found: Vec<u32> = living().into_iter().filter(|pid| *pid != own && is_called(*pid, word)).collect();
     if found.is_empty() {
-        bail!("-p {word}: no process of this name runs ('ps -e' lists them)");
+        let mut names: Vec<String> = living().into_iter().filter(|pid| *pid != own).map(name).collect();
+        names.sort_unstable();
+        names.dedup();
+        let near = nearest_names(word, names.iter().map(String::as_str), 3);
+        let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+        bail!("-p {word}: no process of this name runs{near} ('ps -e' lists them)");
     }
     Ok(found)
+}
+
+/// Whether a word is the id or the name of a running process, or could be an id.
+pub fn is_one(word: &str) -> bool {
+    word.parse::<u32>().is_ok() || living().into_iter().any(|pid| is_called(pid, word))
+}
+
+/// Returns the name of a process in `ps`.
+fn name(pid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    one_line(String::from_utf8_lossy(&name).trim_end()).into_owned()
 }
 
 fn living() -> Vec<u32> {

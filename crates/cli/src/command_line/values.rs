@@ -43,7 +43,12 @@ pub fn share_of(arguments: &Arguments, name: &str) -> Result<Option<f64>> {
 pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
     match arguments.text("buffer-size").as_deref() {
         None | Some("auto") => Ok(None),
-        Some(_) => size_of(arguments, "buffer-size"),
+        Some(_) => match size_of(arguments, "buffer-size")? {
+            Some(0) => bail!(
+                "--buffer-size: 0 bytes hold no event: '16M' is a size, and 'auto' depends on the threads"
+            ),
+            size => Ok(size),
+        },
     }
 }
 

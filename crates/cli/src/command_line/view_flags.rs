@@ -16,7 +16,11 @@ pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
     }
     let readable: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
     let near = nearest_names(word.pattern(), readable.iter().map(String::as_str), 3);
-    let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    let hint = if near.is_empty() {
+        "; 'calltap report' lists those it has".to_owned()
+    } else {
+        format!("; nearest: {}", near.join(", "))
+    };
     bail!("no function of the trace matches '{pattern}'{hint}")
 }
 

@@ -30,7 +30,7 @@ use filesystem::Files;
 use fuser::{Config, MountOption, SessionACL};
 use process_set::ProcessSet;
 use server::Server;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -109,7 +109,10 @@ fn mounted(pid: u32) -> Option<PathBuf> {
 /// Returns the absolute path of the directory to mount on, as the working directory may change.
 fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
     let given = arguments.path(name).context("no directory named")?;
-    let place = given.canonicalize().with_context(|| given.display().to_string())?;
+    let place = given.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!("{0}: no such directory: 'mkdir {0}' makes it", given.display()),
+        _ => anyhow!("{}: {error}", given.display()),
+    })?;
     if !place.is_dir() {
         bail!("{}: not a directory", given.display());
     }

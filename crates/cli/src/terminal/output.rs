@@ -5,9 +5,13 @@ use crate::terminal::named_pipe;
 use crate::terminal::pager::{self, Pager};
 use anyhow::{Context, Result};
 use std::cmp::Ordering;
+use std::env;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+
+/// Begins a sequence that selects a colour; `m` ends it.
+const ESCAPE: char = '\x1b';
 
 /// Whether names are shortened, and lines cut at the terminal's edge. Only text on a terminal is:
 /// files, pipes and formats for programs have all of it.
@@ -17,14 +21,30 @@ pub fn is_short(arguments: &Arguments) -> bool {
     is_text && is_shown && !arguments.is_set("full-names") && io::stdout().is_terminal()
 }
 
+/// Whether text has colours: on a terminal, unless the user does not want any.
+pub fn is_coloured(arguments: &Arguments) -> bool {
+    let is_text = arguments.format().is_none_or(|format| format == "text");
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
+    let is_shown = arguments.path("output").is_none_or(|path| path == Path::new("-"));
+    is_text
+        && match arguments.text("color").as_deref() {
+            Some("always") => true,
+            Some("never") => false,
+            _ => is_shown && io::stdout().is_terminal() && !is_dumb && !is_set("NO_COLOR"),
+        }
+}
+
 /// A writer that cuts lines at the terminal's edge.
 struct Fit<W> {
     to: W,
     width: usize,
     /// Number of characters of the line so far.
     at: usize,
-    /// The character for the last column: it is written if the line ends there.
-    held: Option<char>,
+    /// The character for the last column, and sequences behind it: written if the line ends there.
+    held: Option<String>,
+    /// Whether a sequence that selects a colour has begun: it takes no columns.
+    in_sequence: bool,
 }
 
 impl<W: Write> Write for Fit<W> {
@@ -41,23 +61,36 @@ impl<W: Write> Write for Fit<W> {
 }
 
 impl<W: Write> Fit<W> {
+    fn new(to: W, width: usize) -> Fit<W> {
+        Fit { to, width, at: 0, held: None, in_sequence: false }
+    }
+
     fn write_piece(&mut self, piece: &str) -> io::Result<()> {
         let (text, end) = piece.strip_suffix('\n').map_or((piece, ""), |text| (text, "\n"));
         for c in text.chars() {
+            if c == ESCAPE || self.in_sequence {
+                self.in_sequence = c != 'm';
+                match &mut self.held {
+                    Some(held) => held.push(c),
+                    None => write!(self.to, "{c}")?,
+                }
+                continue;
+            }
             self.at += 1;
             match self.at.cmp(&self.width) {
                 Ordering::Less => write!(self.to, "{c}")?,
-                Ordering::Equal => self.held = Some(c),
+                Ordering::Equal => self.held = Some(c.into()),
                 Ordering::Greater => {
-                    if self.held.take().is_some() {
-                        self.to.write_all("\u{2026}".as_bytes())?;
+                    if let Some(held) = self.held.take() {
+                        let sequences = held.trim_start_matches(|c| c != ESCAPE);
+                        write!(self.to, "\u{2026}{sequences}")?;
                     }
                 }
             }
         }
         if !end.is_empty() {
             if let Some(last) = self.held.take() {
-                write!(self.to, "{last}")?;
+                self.to.write_all(last.as_bytes())?;
             }
             self.at = 0;
         }
@@ -90,7 +123,7 @@ pub struct Output {
 fn to_stdout(arguments: &Arguments, width: Option<usize>) -> Box<dyn Write> {
     let to = BufWriter::with_capacity(1 << 16, io::stdout());
     let plain: Box<dyn Write> = match width {
-        Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
+        Some(width) => Box::new(Fit::new(to, width)),
         None => Box::new(to),
     };
     let pages = arguments.has_switch("no-pager") && !arguments.is_set("no-pager");
@@ -197,10 +230,16 @@ mod tests {
 
     #[test]
     fn lines_are_cut_at_the_edge() {
-        let mut fit = Fit { to: Vec::new(), width: 4, at: 0, held: None };
+        let mut fit = Fit::new(Vec::new(), 4);
         fit.write_all("abcd\nabcde\nab".as_bytes()).unwrap();
         fit.write_all("c\n\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\n".as_bytes()).unwrap();
         let expected = "abcd\nabc\u{2026}\nabc\n\u{e4}\u{e4}\u{e4}\u{2026}\n";
+        assert_eq!(String::from_utf8(fit.to).unwrap(), expected);
+        // Colours take no columns, and end although their text is cut.
+        let mut fit = Fit::new(Vec::new(), 4);
+        fit.write_all("\x1b[36mabcd\x1b[39m\n\x1b[36mabcdef\x1b[39m\n\x1b[36mabcd\x1b[39me\n".as_bytes())
+            .unwrap();
+        let expected = "\x1b[36mabcd\x1b[39m\n\x1b[36mabc\u{2026}\x1b[39m\n\x1b[36mabc\u{2026}\x1b[39m\n";
         assert_eq!(String::from_utf8(fit.to).unwrap(), expected);
     }
 }

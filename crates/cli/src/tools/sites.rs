@@ -8,9 +8,9 @@ use calltap_analysis::{ShortNames, demangle};
 use calltap_selection::debug_files::missing_names;
 use calltap_sites::{Binary, Function, Inlined, Reason, Returns, SiteForm};
 use serde::Serialize;
-use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 /// A row of the list.
 #[derive(Serialize)]
@@ -49,9 +49,20 @@ struct InlinedRow {
     remains: bool,
 }
 
+/// Returns the path of a program that is named as for a shell: without a directory, and not in this
+/// one.
+fn in_path(name: PathBuf) -> PathBuf {
+    if name.exists() || name.components().count() != 1 {
+        return name;
+    }
+    let all = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&all).map(|directory| directory.join(&name)).find(|path| path.is_file());
+    found.unwrap_or(name)
+}
+
 /// Lists the functions of the binary that is the operand.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let path = arguments.path("operand").unwrap_or_default();
+    let path = in_path(arguments.path("operand").unwrap_or_default());
     let shown = one_line(&path.to_string_lossy()).into_owned();
     if arguments.is_set("inlined") {
         return inlined(arguments, &path);

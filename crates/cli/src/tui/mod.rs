@@ -13,6 +13,7 @@ mod table;
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
+use crate::input;
 use crate::seen::Seen;
 use crate::terminal::output;
 use crate::terminal::progress::Progress;
@@ -23,7 +24,6 @@ use calltap_analysis::Source;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::timeline::Limits;
 use calltap_analysis::units::{counted, one_line};
-use calltap_trace::TraceReader;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use screen_data::{Live, ScreenData};
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn file(path: PathBuf, short: bool) -> Result<()> {
-    let reader = TraceReader::open(&path)?;
+    let reader = input::open(&path)?;
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }

@@ -17,6 +17,7 @@ mod subject;
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::command_line::values;
+use crate::input;
 use crate::seen::Seen;
 use crate::terminal::progress::Progress;
 use crate::terminal::units::bytes;
@@ -60,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {
-    let reader = TraceReader::open(&path)?;
+    let reader = input::open(&path)?;
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }
@@ -92,7 +93,7 @@ fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {
 
 /// Writes the page of a trace into a file, which can be viewed without calltap.
 fn save(path: &Path, page: &Path, arguments: &Arguments) -> Result<()> {
-    let reader = TraceReader::open(path)?;
+    let reader = input::open(path)?;
     let base = open_base(arguments)?;
     let mut progress = Progress::new(reader.event_count());
     let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
@@ -107,7 +108,7 @@ fn save(path: &Path, page: &Path, arguments: &Arguments) -> Result<()> {
 /// Opens the trace of `--base`.
 fn open_base(arguments: &Arguments) -> Result<Option<(String, TraceReader)>> {
     let Some(path) = arguments.path("base") else { return Ok(None) };
-    let (reader, title) = (TraceReader::open(&path)?, path.display().to_string());
+    let (reader, title) = (input::open(&path)?, path.display().to_string());
     for complaint in reader.complaints() {
         tell!("calltap: {title}: {complaint}");
     }

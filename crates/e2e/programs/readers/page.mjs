@@ -327,7 +327,28 @@ async function names() {
   check(await page(`document.querySelector("#details details.full").textContent.includes(${JSON.stringify(gather.full)})`), "the full name");
 }
 
-await ({ live, several, values, compare, names }[what] || file)();
+// The line about functions that the overhead limit disabled is one line until it is unfolded.
+async function limited() {
+  await open("light");
+  await drawn();
+  await send("Emulation.setDeviceMetricsOverride", { width: 700, height: 800, deviceScaleFactor: 1, mobile: false });
+  const line = `[...document.querySelectorAll("#notes details")].find(one => one.textContent.includes("disabled by --max-overhead"))`;
+  const height = () => page(`${line}.getBoundingClientRect().height`);
+  const [text, folded] = [await page(`${line}.textContent`), await height()];
+  check(text.includes("'--max-overhead none' keeps all"), text);
+  check(folded < 30 && !(await page(`${line}.open`)), `${folded} pixels`);
+  await page(`${line}.querySelector("summary").focus()`);
+  await press("Enter");
+  await until(`${line}.open`);
+  check(await height() > folded + 10, `unfolded: ${await height()} pixels`);
+  const span = `${line}.querySelector("span")`;
+  check(await page(`${span}.scrollWidth <= ${span}.clientWidth`), "all of the text is shown");
+  await press("Enter");
+  await until(`!${line}.open`);
+  check(await height() === folded, "folded again");
+}
+
+await ({ live, several, values, compare, names, limited }[what] || file)();
 const elsewhere = asked.filter(url => !url.startsWith(address) && !["about:", "chrome:", "data:"].some(own => url.startsWith(own)));
 check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
 check(!said.length, "said on the console:");

@@ -189,3 +189,15 @@ fn the_page_about_stripped_programs_names_a_function_of_git() {
     let page = Page::new("stripped.md", &swaps);
     page.check(Some(git.0.id()), &[(0, &["git+0x"]), (0, &["1 function on, in git"])]);
 }
+
+#[test]
+fn every_page_has_a_test() {
+    // `attach::containers` makes the containers of its page.
+    let elsewhere = ["containers.md"];
+    let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to")).expect("pages");
+    for page in pages {
+        let page = page.expect("a page").file_name().to_string_lossy().into_owned();
+        let is_used = include_str!("howto.rs").contains(&format!("Page::new(\"{page}\""));
+        assert!(is_used || elsewhere.contains(&page.as_str()), "{page}");
+    }
+}

@@ -97,6 +97,32 @@ fn scripts_are_recorded_by_their_interpreters() {
 }
 
 #[test]
+fn programs_that_end_at_once_are_noticed_after_an_exec() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let trace = program.directory().join("exec.data").to_string_lossy().into_owned();
+    let record = |command: &[&str]| {
+        let run = calltap_run(&[&["record", "-o", &trace, "--"], command].concat());
+        assert!(run.status.success(), "{}", run.stderr);
+        run.stderr
+    };
+    // In the process itself, in a child, and in a child that has recorded events.
+    for command in [&["env", "true"][..], &["timeout", "5", "true"], &["sh", "-c", "timeout 5 true; :"]] {
+        let said = record(command);
+        let (wrapper, last) = (command[0], command[command.len() - 1]);
+        let forms = [
+            format!("{wrapper} ran another program, "),
+            format!("{wrapper} ended under the name {last}: "),
+            format!("{wrapper} ran other processes, "),
+        ];
+        assert!(forms.iter().any(|form| said.contains(form)) && said.contains("record --follow"), "{said}");
+    }
+    // Children that execute no program are recorded.
+    let said = record(&[&program.path.to_string_lossy(), "forks"]);
+    assert!(!said.contains("--follow"), "{said}");
+    assert!(!record(&["true"]).contains("--follow"));
+}
+
+#[test]
 fn several_processes_by_name_and_the_trace_before_is_kept() {
     let program = compile(GCC, &["paced.c"], &[]);
     let (a, b) = (Resident::start(&program, &[]), Resident::start(&program, &[]));

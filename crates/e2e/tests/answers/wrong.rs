@@ -145,6 +145,76 @@ fn what_names_nothing_or_has_no_meaning_is_told_in_one_line() {
 }
 
 #[test]
+fn a_newcomers_mistake_is_told_in_one_line_that_says_what_to_write() {
+    check_about_program(|[x, p, t, d]| {
+        let trace = format!("{d}/good.data");
+        assert!(calltap_run(&["record", "-q", "-o", &trace, "--", x]).status.success());
+        let (g, words) = (trace.as_str(), format!("{x} 3"));
+        check_all(&[
+            (&[x], &[x, "calltap record -- "]),
+            (&[g], &[g, "calltap report "]),
+            (&["top", p], &["top takes no such word", "calltap top -p", p]),
+            (&["detach", p], &["calltap detach -p", p]),
+            (&["snapshot", "no-such-process"], &["snapshot takes no such word", "calltap help snapshot"]),
+            (&["record", "-f", "nap", "--", x], &["-f: no option of record", "is it -F?"]),
+            (&["record", "-e", "cycles", "--", x], &["-e: no option of record", "calltap help record"]),
+            (&["record", "-p", "pacd"], &["-p pacd: no process of this name", "paced"]),
+            (&["record", "-p", p, "--duration", "10m"], &["'10m' is not a time", "ns, us, ms or s"]),
+            (&["record", "--buffer-size", "0", "--", x], &["--buffer-size: 0 bytes", "16M"]),
+            (&["record", "-A", "nap@arg1,what", "--", x], &["nap", "'what'"]),
+            (&["record", "--if", "arg1 = 5", "--", x], &["'arg1 = 5'", "=="]),
+            (&["record", "--graph", "@", "--", x], &["no traceable function matches '@'", "calltap sites"]),
+            (&["record", "--python", "x.py"], &["nothing to record", "-- PROGRAM"]),
+            (&["report", "no-such.data"], &["no-such.data", "calltap record -- PROGRAM", "makes a trace"]),
+            (&["report", x], &[x, "not a calltap trace", "calltap record -- "]),
+            (&["report", "-F", "@@", g], &["no function of the trace matches '@@'", "calltap report"]),
+            (&["report", "--columns", "total,speed", g], &["'speed' is not a column", "self"]),
+            (&["report", "--from", "5", "--until", "2", g], &["--until", "is not after"]),
+            (&["report", "--time", "wall", g], &["--time: no option of report"]),
+            (&["graph", "nap", g], &["graph takes one FILE", "behind -F"]),
+            (&["replay", "--depth", "0", g], &["--depth", "1 is the outermost"]),
+            (&["export", g, "chrome"], &["chrome: export takes no such word", "is it --to chrome?"]),
+            (&["export", "--to", "parquet", g], &["--to parquet", "a directory", "-o"]),
+            (&["count", g, "nap"], &[g, "is the last word"]),
+            (&["histogram", "nap@", g], &["'nap@'", "'nap@arg1'"]),
+            (&["import", g], &[g, "a trace of calltap already", "calltap report"]),
+            (&["merge", g, g], &["named twice"]),
+            (&["diff", g, g, "--fail-if", "total>2x"], &["no function in parentheses", "total(f)>1.1x"]),
+            (&["tracefs", "get", "@", "-p", p], &["no such control file", "calltap tracefs get"]),
+            (&["tracefs", "mount", "/no/such/place"], &["/no/such/place", "mkdir"]),
+            (&["view", t], &[t, "not a calltap trace"]),
+        ]);
+        for (word, says) in [(words.as_str(), "separate words"), ("A=1", "env A=1")] {
+            let run = calltap_run(&["record", word]);
+            assert!(run.status.code() == Some(127) && run.stderr.lines().count() == 1, "{}", run.stderr);
+            assert!(run.stderr.contains(says), "{}", run.stderr);
+        }
+    });
+}
+
+#[test]
+fn a_trace_may_come_from_a_pipe() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let (path, trace) = (program.path.display().to_string(), program.directory().join("piped.data"));
+    let trace = trace.display().to_string();
+    assert!(calltap_run(&["record", "-q", "-o", &trace, "--", &path]).status.success());
+    let bytes = std::fs::read(&trace).expect("a trace");
+    for words in
+        [&["report", "--json"][..], &["replay"], &["graph"], &["export", "--to", "folded"], &["count", "nap"]]
+    {
+        let whole = calltap_run(&[words, &[&trace]].concat());
+        let mut command = Command::new(calltap());
+        command.args(words).arg("-");
+        let piped = calltap_e2e::run(command, &bytes);
+        assert!(piped.status.success(), "{words:?}: {}", piped.stderr);
+        assert_eq!(piped.stdout, whole.stdout, "{words:?}");
+    }
+    let line = format!("'{}' report --json <(cat '{trace}')", calltap().display());
+    let whole = calltap_run(&["report", "--json", &trace]).stdout;
+    assert_eq!(calltap_e2e::output_of("bash", &["-c", &line]).expect("bash"), whole);
+}
+
+#[test]
 fn a_contradiction_is_told_and_so_is_a_word_in_the_place_of_a_file() {
     let t = "no-such.data";
     check_all(&[
@@ -152,7 +222,7 @@ fn a_contradiction_is_told_and_so_is_a_word_in_the_place_of_a_file() {
         (&["report", t, "--json", "--format", "csv"], &["--json", "cannot be used with", "--format"]),
         (&["graph", "nap"], &["nap: cannot open", "-F nap names a function"]),
         (&["replay", "nap"], &["nap: cannot open", "--graph nap names a function"]),
-        (&["report", "-"], &["-: cannot open", "standard input"]),
+        (&["report", "-"], &["standard input", "not a calltap trace"]),
         (&["export", "chrome"], &["chrome: cannot open", "--to chrome a format"]),
     ]);
 }

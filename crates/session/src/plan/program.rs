@@ -66,10 +66,16 @@ impl Program {
             let found = env::split_paths(&all)
                 .map(|directory| directory.join(&word))
                 .find(|path| is_executable(path));
-            found.ok_or_else(|| refuse("no such program in PATH", 127))?
+            found.ok_or_else(|| match name.split_once('=') {
+                Some(_) => refuse(
+                    &format!("no such program in PATH; a variable is set by 'env {name} PROGRAM'"),
+                    127,
+                ),
+                None => refuse(&format!("no such program in PATH{}", apart(&name)), 127),
+            })?
         };
         let meta = fs::metadata(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => refuse("no such file", 127),
+            std::io::ErrorKind::NotFound => refuse(&format!("no such file{}", apart(&name)), 127),
             _ => refuse(&error.to_string(), 126),
         })?;
         if meta.is_dir() {
@@ -192,6 +198,19 @@ impl Program {
 /// Whether a command runs a Python interpreter, or a program that embeds one.
 pub fn runs_python(command: &[OsString]) -> bool {
     Program::find(command).is_ok_and(|program| python::runs_python(&program.data))
+}
+
+/// Returns a hint for a name that has a program and its arguments in one word.
+fn apart(name: &str) -> String {
+    let is_several = name.split_once(' ').is_some_and(|(program, _)| {
+        let all = env::var_os("PATH").unwrap_or_default();
+        let mut places = env::split_paths(&all).map(|directory| directory.join(program));
+        Path::new(program).is_file() || places.any(|path| is_executable(&path))
+    });
+    match is_several {
+        true => format!("; a program and its arguments are separate words: {name}"),
+        false => String::new(),
+    }
 }
 
 fn is_executable(path: &Path) -> bool {

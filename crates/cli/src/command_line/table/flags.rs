@@ -34,6 +34,16 @@ pub const NO_PAGER: Flag = switch(
     None,
     "On a terminal: write to it, not into a pager (CALLTAP_PAGER, PAGER, else less).",
 );
+pub const COLOUR: Flag = choice(
+    value(
+        "color",
+        None,
+        "WHEN",
+        "Names in the colours of their modules: auto is on a terminal, unless NO_COLOR is set.",
+    ),
+    &["auto", "always", "never"],
+    "auto",
+);
 pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 /// `-F` of commands that show calls.
 pub const PICKED: Flag = many(value(

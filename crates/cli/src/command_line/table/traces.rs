@@ -1,6 +1,8 @@
 //! Commands that show, compare and convert traces.
 
-use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART, PICKED};
+use super::flags::{
+    COLOUR, DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART, PICKED,
+};
 use super::{Command, Operand, Takes, choice, choices, many, or, switch, value};
 
 /// The commands.
@@ -26,6 +28,7 @@ pub const TRACES: &[Command] = &[
                 INPUT,
                 OUTPUT,
                 NO_PAGER,
+                COLOUR,
                 choice(
                     value("format", None, "FORMAT", "Form of the table."),
                     &["text", "csv", "json"],
@@ -137,6 +140,7 @@ pub const TRACES: &[Command] = &[
                 INPUT,
                 OUTPUT,
                 NO_PAGER,
+                COLOUR,
                 choice(
                     value(
                         "time",
@@ -177,6 +181,7 @@ pub const TRACES: &[Command] = &[
                 INPUT,
                 OUTPUT,
                 NO_PAGER,
+                COLOUR,
                 choice(
                     value("format", None, "FORMAT", "Form: of JSON a list of nodes, each with its parent's."),
                     &["text", "json"],

@@ -86,10 +86,14 @@ export function complain(error) {
 
 // Lines above all views, by their subject.
 const notes = new Map();
+// Their elements by text: one that is unfolded stays so while other lines change.
+let lines = new Map();
 export function note(about, text) {
   if (text) notes.set(about, text);
   else notes.delete(about);
-  $("notes").replaceChildren(...[...notes.values()].flatMap(text => text.split("\n")).map(line));
+  const texts = [...notes.values()].flatMap(text => text.split("\n"));
+  lines = new Map(texts.map(text => [text, lines.get(text) || line(text)]));
+  $("notes").replaceChildren(...lines.values());
   $("notes").hidden = notes.size === 0;
 }
 
