@@ -235,6 +235,17 @@ fn put_text(call: &impl Call, address: u64, most: usize, ends: bool, stored: &mu
     Some(())
 }
 
+/// Stores the text at an address with its length, at most `most` bytes of it.
+fn put_slice(call: &impl Call, (address, whole): (u64, u64), most: u8, stored: &mut Stored) -> Option<()> {
+    let length = whole.min(u64::from(most)) as usize;
+    let head = stored.length;
+    put_text(call, address, length, false, stored)?;
+    if whole > length as u64 {
+        *stored.bytes.get_mut(head)? |= 0x80;
+    }
+    Some(())
+}
+
 /// Runs the part of a program for a call's entry or return. None if the call is not to be recorded.
 pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
     let mut stored = Stored { bytes: [0; STORED], length: 2, values: 0 };
@@ -291,15 +302,7 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
             step::TEXT => {
                 stored.value(|stored| put_text(call, value?, usize::from(width), true, stored));
             }
-            step::SLICE => stored.value(|stored| {
-                let length = kept.min(u64::from(width)) as usize;
-                let head = stored.length;
-                put_text(call, value?, length, false, stored)?;
-                if kept > length as u64 {
-                    *stored.bytes.get_mut(head)? |= 0x80;
-                }
-                Some(())
-            }),
+            step::SLICE => stored.value(|stored| put_slice(call, (value?, kept), width, stored)),
             step::INTERFACE => {
                 stored.value(|stored| interface::put(call, (value?, kept), width != 0, at(n), stored));
                 n += 1;
