@@ -110,12 +110,14 @@ struct Known {
 }
 
 impl Known {
-    const NONE: Known = Known {
-        interpreter: AtomicU64::new(0),
-        selection: AtomicU32::new(0),
-        name_at: AtomicU64::new(0),
-        name: AtomicU64::new(0),
-    };
+    const fn new() -> Known {
+        Known {
+            interpreter: AtomicU64::new(0),
+            selection: AtomicU32::new(0),
+            name_at: AtomicU64::new(0),
+            name: AtomicU64::new(0),
+        }
+    }
 
     /// Whether the interpreter has the tool. An interpreter that is initialized again, or that is
     /// new, may have the address of a former one.
@@ -141,7 +143,7 @@ impl Known {
 }
 
 /// The known interpreters.
-static KNOWN: [Known; INTERPRETERS] = [const { Known::NONE }; INTERPRETERS];
+static KNOWN: [Known; INTERPRETERS] = [const { Known::new() }; INTERPRETERS];
 /// Addresses of the interpreter's functions and objects, by their places in the evaluator's
 /// program.
 static ADDRESSES: [AtomicU64; program::ADDRESSES] = [const { AtomicU64::new(0) }; program::ADDRESSES];

@@ -39,6 +39,9 @@ pub const STORED: usize = 504;
 pub const TEXT: u8 = 127;
 /// Length byte of a text whose address is 0.
 pub const NULL: u8 = 0x80;
+/// First byte of a word in the form of a text, as of Python's values
+/// (`python::arguments::kind::WORD`).
+pub const WORD_KIND: u8 = 5;
 /// Most values of an entry or a return.
 pub const VALUES: usize = 16;
 

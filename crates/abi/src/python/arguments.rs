@@ -30,7 +30,7 @@ pub mod kind {
     pub const TEXT: u8 = 4;
     /// A word that stands for the value, in the form of a text: `None`, or the type in angle
     /// brackets.
-    pub const WORD: u8 = 5;
+    pub const WORD: u8 = crate::values::WORD_KIND;
 }
 
 /// Returns the names of parameters of each of these rules that matches the function of an entry.

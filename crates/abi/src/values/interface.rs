@@ -7,8 +7,7 @@
 //! name:            flags of a byte, the length (7 bits in each byte, the lowest first), the text
 //! ```
 
-use super::{Call, Stored, TEXT, load};
-use crate::python::arguments::kind;
+use super::{Call, Stored, TEXT, WORD_KIND, load};
 
 // Offsets in an itab and in a type.
 const TYPE: u64 = 8;
@@ -78,7 +77,7 @@ pub(super) fn put(
     types: u64,
     stored: &mut Stored,
 ) -> Option<()> {
-    *stored.room(1)?.first_mut()? = kind::WORD;
+    *stored.room(1)?.first_mut()? = WORD_KIND;
     let head = stored.length;
     stored.room(1)?;
     if word == 0 {
