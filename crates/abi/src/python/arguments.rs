@@ -59,7 +59,7 @@ impl Table {
     /// Whether the arguments of an entry may be chosen by other rules than the present ones.
     /// `version`: that of the rules before they were chosen.
     pub fn has_other_rules(&self, version: u32) -> bool {
-        version % 2 != 0 || self.header.rules_version.load(SeqCst) != version
+        !version.is_multiple_of(2) || self.header.rules_version.load(SeqCst) != version
     }
 
     /// Recorder: sets the rules. Known functions that they concern become unknown, so that their
