@@ -7,7 +7,7 @@ use crate::register;
 use crate::state::{STUBS, Session};
 use calltap_abi::python::Entry;
 use calltap_abi::stub;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Returns the stub part of the event words of this function: the low half of the address of the
 /// stub that its site would have.
@@ -49,6 +49,7 @@ fn introduce(
     globals: u64,
 ) -> Option<&'static Entry> {
     let table = session.python();
+    let rules = table.header.rules_version.load(SeqCst);
     let (index, entry) = table.take()?;
     entry.code.store(code, Relaxed);
     entry.process.store(process, Relaxed);
@@ -63,5 +64,10 @@ fn introduce(
     if !layout.is_immortal(count) {
         references.store(count + 1, Relaxed);
     }
-    table.introduce(index, entry).then_some(entry)
+    let is_known = table.introduce(index, entry);
+    // The recorder may have looked for functions of other rules before this one was known.
+    if table.has_other_rules(rules) {
+        entry.retire();
+    }
+    is_known.then_some(entry)
 }

@@ -45,14 +45,29 @@ struct States {
     frame: u64,
     /// Whether `frame` is the offset of a `_PyCFrame`.
     is_c: bool,
+    /// Approximate offset of the names of tools in the interpreter. Releases of a version may
+    /// differ.
+    names: u64,
     /// Offsets about coroutines.
     coroutines: &'static Frames,
 }
 
-const V12: States =
-    States { tracing: 44, exception: 96, frame: 56, is_c: true, coroutines: &coroutines::V3_12 };
-const V13: States =
-    States { tracing: 60, exception: 112, frame: 72, is_c: false, coroutines: &coroutines::V3_13 };
+const V12: States = States {
+    tracing: 44,
+    exception: 96,
+    frame: 56,
+    is_c: true,
+    names: 382872,
+    coroutines: &coroutines::V3_12,
+};
+const V13: States = States {
+    tracing: 60,
+    exception: 112,
+    frame: 72,
+    is_c: false,
+    names: 194264,
+    coroutines: &coroutines::V3_13,
+};
 /// Offset of the interpreter in a thread state.
 const INTERPRETER: u64 = 16;
 
@@ -79,17 +94,56 @@ const TAKEN: u64 = 7;
 /// Most interpreters of a process that are known at once.
 const INTERPRETERS: usize = 16;
 
+/// Bytes around [`States::names`] that are searched for the names.
+const AROUND: u64 = 4096;
+
 /// An interpreter with callbacks.
 struct Known {
     /// Address of the interpreter, with the tool id in the lowest bits.
     interpreter: AtomicU64,
     /// [`calltap_abi::python::Header::selection`] when its events were last restarted.
     selection: AtomicU32,
+    /// Address of the interpreter's pointer to the name of its tool; 0 if it was not found.
+    name_at: AtomicU64,
+    /// Address of that name.
+    name: AtomicU64,
+}
+
+impl Known {
+    const fn new() -> Known {
+        Known {
+            interpreter: AtomicU64::new(0),
+            selection: AtomicU32::new(0),
+            name_at: AtomicU64::new(0),
+            name: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the interpreter has the tool. An interpreter that is initialized again, or that is
+    /// new, may have the address of a former one.
+    fn has_tool(&self) -> bool {
+        let at = self.name_at.load(Relaxed);
+        self.interpreter.load(Relaxed) != 0 && (at == 0 || word(at).load(Relaxed) == self.name.load(Relaxed))
+    }
+
+    /// Notes where the interpreter has the name of the tool.
+    fn note_name(&self, interpreter: u64, tool: c_int) {
+        let name = invoke(c"get_tool", c"i", tool, 0, 0);
+        if name == 0 {
+            return;
+        }
+        // The interpreter keeps it.
+        release(name);
+        let middle = interpreter + version().names + 8 * tool as u64;
+        let mut all = (middle - AROUND..middle + AROUND).step_by(8);
+        let found = all.find(|at| word(*at).load(Relaxed) == name);
+        self.name.store(name, Relaxed);
+        self.name_at.store(found.unwrap_or(0), Relaxed);
+    }
 }
 
 /// The known interpreters.
-static KNOWN: [Known; INTERPRETERS] =
-    [const { Known { interpreter: AtomicU64::new(0), selection: AtomicU32::new(0) } }; INTERPRETERS];
+static KNOWN: [Known; INTERPRETERS] = [const { Known::new() }; INTERPRETERS];
 /// Addresses of the interpreter's functions and objects, by their places in the evaluator's
 /// program.
 static ADDRESSES: [AtomicU64; program::ADDRESSES] = [const { AtomicU64::new(0) }; program::ADDRESSES];
@@ -127,24 +181,31 @@ fn of_sys(name: &CStr) -> u64 {
 /// Calls a method of `sys.monitoring` with the arguments that the format names. Returns false if it
 /// raised an exception, which is cleared.
 fn call(name: &CStr, format: &CStr, tool: c_int, second: u64, third: u64) -> bool {
+    let result = invoke(name, format, tool, second, third);
+    if result != 0 {
+        release(result);
+    }
+    result != 0
+}
+
+/// Calls a method like [`call`], and returns its result; 0 if it raised an exception.
+fn invoke(name: &CStr, format: &CStr, tool: c_int, second: u64, third: u64) -> u64 {
     type Call = unsafe extern "C" fn(u64, *const i8, *const i8, ...) -> u64;
     let monitoring = of_sys(c"monitoring");
     if monitoring == 0 {
-        return false;
+        return 0;
     }
-    // SAFETY: `PyObject_CallMethod`, `PyErr_Clear` and `Py_DecRef` of this interpreter; the thread
-    // holds its lock. The format names no more arguments than are passed.
+    // SAFETY: `PyObject_CallMethod` and `PyErr_Clear` of this interpreter; the thread holds its
+    // lock. The format names no more arguments than are passed.
     unsafe {
         let call: Call = core::mem::transmute(address(program::CALL_METHOD));
         let result = call(monitoring, name.as_ptr(), format.as_ptr(), tool, second, third);
         if result == 0 {
             let clear: extern "C" fn() = core::mem::transmute(address(program::CLEAR));
             clear();
-            return false;
         }
-        release(result);
+        result
     }
-    true
 }
 
 /// Releases a reference.
@@ -165,7 +226,7 @@ fn place(interpreter: u64) -> Option<&'static Known> {
 pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
     let state = if state == 0 { current(program) } else { state };
     let Some(place) = place(word(state + INTERPRETER).load(Relaxed)) else { return };
-    let is_known = place.interpreter.load(Relaxed) != 0;
+    let is_known = place.has_tool();
     let selection = session.python().header.selection.load(Acquire);
     let is_selected = selection == place.selection.load(Relaxed) || selection & phase::MASK != phase::SETTLED;
     let gate = calltap_python_gate.load(Relaxed) != 0;
@@ -181,6 +242,7 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
     }
     BUSY.store(1, Relaxed);
     if !is_known {
+        place.interpreter.store(0, Relaxed);
         register_callbacks(session, place, word(state + INTERPRETER).load(Relaxed));
     }
     let now = place.interpreter.load(Relaxed);
@@ -211,10 +273,12 @@ fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
     }
     let name = c"calltap".as_ptr() as u64;
     let Some(tool) = TOOLS.into_iter().find(|tool| call(c"use_tool_id", c"is", *tool, name, 0)) else {
+        place.name_at.store(0, Relaxed);
         place.interpreter.store(interpreter | TAKEN, Relaxed);
         session.python().header.occupied.fetch_add(1, Relaxed);
         return;
     };
+    place.note_name(interpreter, tool);
     // SAFETY: `PyObject_GetAttrString` and `PyCMethod_New` of this interpreter; the thread holds
     // its lock. The definitions lie in the agent, which stays.
     let (attribute, new) = unsafe {
@@ -244,6 +308,7 @@ fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
     if !(is_done && call(c"set_events", c"ii", tool, ALL as u64, 0)) {
         // An audit hook of the program may forbid it.
         give_back(place);
+        place.name_at.store(0, Relaxed);
         place.interpreter.store(interpreter | TAKEN, Relaxed);
         session.python().header.occupied.fetch_add(1, Relaxed);
     }

@@ -56,6 +56,9 @@ pub mod phase {
     pub const STEP: u32 = 4;
 }
 
+/// Code object of an entry that is not found any more: a new one has taken its place, as other
+/// arguments of the function are read. No object has this address.
+pub const RETIRED: u64 = 1;
 /// Site of an entry that was never selected.
 pub const NO_SITE: u32 = u32::MAX;
 /// Most changes of the filter for which a function that is being introduced is decided again.
@@ -177,7 +180,9 @@ pub struct Header {
     /// does not select them.
     pub coroutines: AtomicU64,
     /// Bytes of the rules in use.
-    pub rules_length: AtomicU64,
+    pub rules_length: AtomicU32,
+    /// Recorder: number of changes of the rules, twice; odd while they are being written.
+    pub rules_version: AtomicU32,
     /// Rules for arguments ([`arguments`]).
     pub rules: [AtomicU8; arguments::RULES],
     /// Bytes of the filter in use.
@@ -220,6 +225,16 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Makes the function unknown again: its next call takes a new entry.
+    pub fn retire(&self) {
+        self.code.store(RETIRED, Release);
+    }
+
+    /// Whether another entry has taken the place of this one.
+    pub fn is_retired(&self) -> bool {
+        self.code.load(Acquire) == RETIRED
+    }
+
     /// Passes the function's name, as bytes, to `take`.
     pub fn with_name<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T {
         let mut name = [0; NAME];

@@ -12,12 +12,14 @@
 //!          +-----------+-------+-------+--------+
 //! a step:   63       32 31   16 15    8 7      0
 //!          +-----------+-------+-------+--------+
-//!          | offset    | 0     | n     | step   |     then, after IF and AND, a word that is a constant
+//!          | offset    | 0     | n     | step   |     then, after IF, AND and INTERFACE, a word that is a constant
 //!          +-----------+-------+-------+--------+
 //! ```
 //!
 //! The bytes that a program stores begin with two bytes that have a bit for each value, in order,
 //! set if the value could not be read. Such a value takes no more room.
+
+mod interface;
 
 use crate::sizes::PAGE;
 use crate::{frames, stub};
@@ -37,6 +39,9 @@ pub const STORED: usize = 504;
 pub const TEXT: u8 = 127;
 /// Length byte of a text whose address is 0.
 pub const NULL: u8 = 0x80;
+/// First byte of a word in the form of a text, as of Python's values
+/// (`python::arguments::kind::WORD`).
+pub const WORD_KIND: u8 = 5;
 /// Most values of an entry or a return.
 pub const VALUES: usize = 16;
 
@@ -85,6 +90,10 @@ pub mod step {
     /// Copies this many bytes (offset) of the stack, from the return address on
     /// ([`frames`](crate::frames)).
     pub const FRAMES: u8 = 16;
+    /// Stores the name of the type of a Go interface whose first word is value, and whose second is
+    /// the kept one, as a word of Python's (`python::arguments::kind`). n is 1 if the interface has
+    /// methods. The constant is the address of the types of its module (`runtime.types`).
+    pub const INTERFACE: u8 = 17;
 }
 
 /// Numbers of general registers: rdi, rsi, rdx, rcx, r8, r9, rax, r10; of Go functions also rbx and
@@ -229,6 +238,17 @@ fn put_text(call: &impl Call, address: u64, most: usize, ends: bool, stored: &mu
     Some(())
 }
 
+/// Stores the text at an address with its length, at most `most` bytes of it.
+fn put_slice(call: &impl Call, (address, whole): (u64, u64), most: u8, stored: &mut Stored) -> Option<()> {
+    let length = whole.min(u64::from(most)) as usize;
+    let head = stored.length;
+    put_text(call, address, length, false, stored)?;
+    if whole > length as u64 {
+        *stored.bytes.get_mut(head)? |= 0x80;
+    }
+    Some(())
+}
+
 /// Runs the part of a program for a call's entry or return. None if the call is not to be recorded.
 pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
     let mut stored = Stored { bytes: [0; STORED], length: 2, values: 0 };
@@ -285,20 +305,29 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
             step::TEXT => {
                 stored.value(|stored| put_text(call, value?, usize::from(width), true, stored));
             }
-            step::SLICE => stored.value(|stored| {
-                let length = kept.min(u64::from(width)) as usize;
-                let head = stored.length;
-                put_text(call, value?, length, false, stored)?;
-                if kept > length as u64 {
-                    *stored.bytes.get_mut(head)? |= 0x80;
-                }
-                Some(())
-            }),
+            step::SLICE => stored.value(|stored| put_slice(call, (value?, kept), width, stored)),
+            step::INTERFACE => {
+                stored.value(|stored| interface::put(call, (value?, kept), width != 0, at(n), stored));
+                n += 1;
+            }
             // The word is no step of a program: the memory is shared, and may hold anything.
             _ => return Some(stored),
         }
     }
     Some(stored)
+}
+
+/// Returns the indices of the words of a program that are addresses of its module.
+pub fn addresses(words: &[u64]) -> impl Iterator<Item = usize> {
+    let mut is_constant = false;
+    words.iter().enumerate().skip(1).filter_map(move |(n, word)| {
+        if core::mem::take(&mut is_constant) {
+            return None;
+        }
+        let step = *word as u8;
+        is_constant = matches!(step, step::IF | step::AND | step::INTERFACE);
+        (step == step::INTERFACE).then_some(n + 1)
+    })
 }
 
 fn load(call: &impl Call, address: u64, width: u8) -> Option<u64> {

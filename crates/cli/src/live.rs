@@ -125,9 +125,6 @@ pub fn unexpected(pid: u32, answer: Answer) -> anyhow::Error {
 
 fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let (given, later) = (select::words(arguments)?, arguments.is_set("later"));
-    if !given.python_arguments.is_empty() {
-        bail!("set does not change which arguments of Python functions are read: record or attach anew");
-    }
     let kept = keep::kept(arguments)?;
     let on = match (arguments.is_set("on"), arguments.is_set("off")) {
         (true, true) => bail!("--on and --off exclude each other"),
@@ -148,7 +145,7 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
                 }
                 let mut words = attached.settings.words.clone();
                 let later = later || words.ftraced.is_some();
-                let changed = words.change(given);
+                let changed = words.change(given)?;
                 let on = on.unwrap_or(changed || attached.settings.on);
                 let (tally, notes) = attached.set(ParsedSelection::new(&words, later)?, on)?;
                 (tally.on, tally.off, tally.written, tally.stopped, notes)

@@ -41,7 +41,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     // In a call graph, `--depth` limits the table instead of the calls. Tables and spans are of the
     // functions of `-F`, with the times that they have in the whole.
     let functions = name == "replay" || name == "export" && !is_of_spans;
-    let part = Part::new(&reader, part::which(&reader, arguments, name != "graph", functions)?);
+    let scheduled = goroutines::Scheduled::new(&reader);
+    // The list of goroutines derives their states by itself.
+    let is_table = name == "graph" || name == "report" && arguments.text("by").is_none();
+    let whole: &dyn Source = if is_table { &scheduled } else { &reader };
+    let part = Part::new(whole, part::which(&reader, arguments, name != "graph", functions)?);
     let source: &dyn Source = &part;
     if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
         return dataset(source, arguments);

@@ -150,8 +150,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Sets the rules for arguments of Python functions, for functions that become known later.
-    /// `InvalidInput`: they are too long.
+    /// Sets the rules for arguments of Python functions, from their next calls on. `InvalidInput`:
+    /// they are too long.
     pub fn read_python(&self, rules: &[String]) -> io::Result<()> {
         let text: String = rules.iter().flat_map(|rule| [rule, "\n"]).collect();
         if self.python().is_none_or(|table| table.set_rules(text.as_bytes())) {
@@ -190,7 +190,9 @@ impl Shared {
     /// Returns the sites of functions whose calls are recorded.
     pub fn python_sites_on(&self) -> impl Iterator<Item = u32> {
         let paused = self.python().is_some_and(|table| table.header.paused.load(Relaxed) != 0);
-        self.python_sites_of(move |entry| !paused && entry.state.load(Relaxed) == state::ON)
+        self.python_sites_of(move |entry| {
+            !paused && entry.state.load(Relaxed) == state::ON && !entry.is_retired()
+        })
     }
 
     /// Returns the sites of functions whose calls were ever recorded.

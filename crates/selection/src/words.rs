@@ -33,7 +33,7 @@ fn is_added(word: &str) -> bool {
 /// Functions of the Go runtime that show why and how long goroutines wait: the one that parks a
 /// goroutine, those that give the reason, the one that ends a wait, and those between which threads
 /// run goroutines.
-const GO_WAITS: [&str; 17] = [
+const GO_WAITS: [&str; 18] = [
     "runtime.gopark",
     "runtime.chanrecv",
     "runtime.chansend",
@@ -43,6 +43,7 @@ const GO_WAITS: [&str; 17] = [
     "time.Sleep",
     "runtime.semacquire1",
     "sync.runtime_Semacquire*",
+    "sync.(*Mutex).lockSlow",
     "internal/sync.runtime_SemacquireMutex",
     "internal/poll.runtime_Semacquire",
     "sync.runtime_notifyListWait",
@@ -139,14 +140,21 @@ impl Selection {
 
     /// Replaces the words of each kind that is given; an empty word clears a kind. Returns whether
     /// anything was given.
-    pub fn change(&mut self, mut given: Selection) -> bool {
+    pub fn change(&mut self, mut given: Selection) -> Result<bool, Error> {
         if !given.python.is_empty() {
             given.filter.retain(|word| !is_added(word));
         }
-        let mut any = !given.tracers.is_empty() || given.int3;
+        if !self.python.is_empty() || !given.python.is_empty() {
+            split_python_arguments(&mut given)?;
+        }
+        let mut any = !given.tracers.is_empty() || given.int3 || !given.python_arguments.is_empty();
         self.int3 |= given.int3;
         if !given.tracers.is_empty() {
             self.tracers = given.tracers;
+        }
+        if !given.arguments.is_empty() || !given.python_arguments.is_empty() {
+            // One option sets both.
+            (self.arguments, self.python_arguments) = (Vec::new(), given.python_arguments);
         }
         for (kept, given) in [
             (&mut self.filter, given.filter),
@@ -171,7 +179,7 @@ impl Selection {
             self.filter.retain(|word| !is_added(word));
             self.filter.extend(ADDED.map(str::to_owned));
         }
-        any
+        Ok(any)
     }
 
     /// Whether Python functions are traced.
@@ -240,9 +248,10 @@ pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
 /// Takes the rules for arguments of Python functions out of the others: those whose function has a
 /// module or class, `app.handle@name`, and no object, as in `libz:f.part.0`.
 pub fn take_python_arguments(words: &mut Selection) -> Result<(), Error> {
-    if words.python.is_empty() {
-        return Ok(());
-    }
+    if words.python.is_empty() { Ok(()) } else { split_python_arguments(words) }
+}
+
+fn split_python_arguments(words: &mut Selection) -> Result<(), Error> {
     let is_of_python = |rule: &String| {
         let function = rule.split('@').next().unwrap_or_default();
         function.contains('.') && !function.contains(':')

@@ -371,7 +371,7 @@ impl<'a> Controller<'a> {
             return Err(self.session.target.refuse(Reason::TracersStay).into());
         }
         let mut words = self.settings.words.clone();
-        let changed = words.change(given) || !kept.is_empty();
+        let changed = words.change(given)? || !kept.is_empty();
         let on = on.unwrap_or(changed || self.settings.on);
         if kept.is_empty() {
             return self.select(planner, words, &[], (on, later));

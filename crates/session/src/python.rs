@@ -144,7 +144,12 @@ impl Interpreter {
     fn made(&self, flag: u64, bias: Bias) -> calltap_selection::Program {
         let addresses: Vec<u64> = self.addresses.iter().map(|at| bias.0.wrapping_add(*at)).collect();
         let words = program::words(u64::from(self.minor) | flag, &addresses).collect();
-        calltap_selection::Program { words, captured: Default::default(), left_out: Vec::new() }
+        calltap_selection::Program {
+            words,
+            addresses: Vec::new(),
+            captured: Default::default(),
+            left_out: Vec::new(),
+        }
     }
 }
 

@@ -65,6 +65,13 @@ pub enum Shape {
     Slice,
     /// The address of a C++ string, which begins with the address of a text and its length.
     String,
+    /// An interface of Go: its type, and its value.
+    Interface {
+        /// Whether the first word is the address of a table of methods, and not of the type.
+        has_methods: bool,
+        /// Address of the file's types (`runtime.types`).
+        types: Svma,
+    },
     /// Another value of this many bytes.
     Other(u64),
 }
@@ -117,6 +124,8 @@ pub struct Types {
     units: Vec<Unit>,
     /// Functions that have code, by address.
     functions: Vec<(Svma, Place)>,
+    /// Address of the types of a Go program, which names them.
+    go_types: Option<Svma>,
 }
 
 impl Types {
@@ -142,7 +151,8 @@ impl Types {
             Ok(Bytes::new(Arc::from(data.unwrap_or_default()), LittleEndian))
         };
         let dwarf = gimli::Dwarf::load(section).map_err(io::Error::other)?;
-        let mut types = Types { dwarf, units: Vec::new(), functions: Vec::new() };
+        let mut types =
+            Types { dwarf, units: Vec::new(), functions: Vec::new(), go_types: go::types(&object) };
         types.index().map_err(io::Error::other)?;
         Ok(Some(types))
     }

@@ -4,7 +4,7 @@ use crate::futures::about_future;
 use crate::reason::{Reason, Reasons};
 use crate::steps::{Known, WORD, go_register, register as argument, store};
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
-use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, compare, register, step, word};
+use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, addresses, compare, register, step, word};
 use calltap_sites::Poll;
 use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type};
 use calltap_trace::{Captured, Value, ValueForm};
@@ -15,10 +15,25 @@ use std::sync::Arc;
 pub struct Program {
     /// Words of the program that the hook runs.
     pub words: Vec<u64>,
+    /// Indices of words that are addresses of the function's file.
+    pub addresses: Vec<usize>,
     /// Meaning of the bytes that the program stores.
     pub captured: Arc<Captured>,
     /// Reasons why some requested values are not read.
     pub left_out: Vec<Reason>,
+}
+
+impl Program {
+    /// Returns the words where the function's file is mapped so far from its addresses.
+    pub fn words_at(&self, bias: u64) -> Vec<u64> {
+        let mut words = self.words.clone();
+        for n in &self.addresses {
+            if let Some(word) = words.get_mut(*n) {
+                *word = word.wrapping_add(bias);
+            }
+        }
+        words
+    }
 }
 
 /// The reason why no value of a function can be read.
@@ -53,8 +68,8 @@ enum Content {
     AddressOf(Type),
     /// The address of a value of unknown type.
     Address,
-    /// Two words: the steps compute the first, and these steps the second.
-    Pair(Vec<u64>),
+    /// Two words of a type: the steps compute the first, and these steps the second.
+    Pair(Vec<u64>, Type),
 }
 
 /// Compiles the program of a function; None if it would read nothing.
@@ -153,7 +168,9 @@ impl Builder {
                 Err(Reason::Several { all: Reasons(left_out) })
             };
         }
-        Ok(Some(Program { words: assemble(entry, exit)?, captured: Arc::new(captured), left_out }))
+        let words = assemble(entry, exit)?;
+        let addresses = addresses(&words).collect();
+        Ok(Some(Program { words, addresses, captured: Arc::new(captured), left_out }))
     }
 }
 
@@ -234,7 +251,7 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason
                 Some(Signature { result: None, .. }) => Err(Reason::Nothing),
                 Some(Signature { result: Some(of), returned, .. }) => match returned {
                     Some(Passed::Integer(_)) => have(first, Content::Of(*of)),
-                    Some(Passed::Pair(_)) => have(first, Content::Pair(second)),
+                    Some(Passed::Pair(_)) => have(first, Content::Pair(second, *of)),
                     Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], Content::Of(*of)),
                     Some(Passed::Address(_)) => Ok(in_memory(first, 0, *of)),
                     Some(Passed::Unread(why)) => Err(Reason::Result { why: *why }),
@@ -279,7 +296,9 @@ fn passed(parameter: &Parameter, name: &str, argument: fn(u8) -> Vec<u64>) -> Re
     let of = Content::Of(parameter.of);
     Ok(match parameter.passed {
         Passed::Integer(n) => Computed { steps: argument(n), content: of },
-        Passed::Pair(n) => Computed { steps: argument(n), content: Content::Pair(argument(n + 1)) },
+        Passed::Pair(n) => {
+            Computed { steps: argument(n), content: Content::Pair(argument(n + 1), parameter.of) }
+        }
         Passed::Vector(n) => Computed { steps: vec![word(step::XMM, n, 0)], content: of },
         Passed::Stack(n) => Computed { steps: stack(n), content: of },
         Passed::Address(n) => in_memory(argument(n), 0, parameter.of),
@@ -330,7 +349,7 @@ fn width(shape: Shape) -> Option<u8> {
         Shape::Char { signed: true } => 1 | SIGNED,
         Shape::Bool | Shape::Char { signed: false } => 1,
         Shape::Pointer | Shape::Text | Shape::String => WORD,
-        Shape::Slice | Shape::Other(_) => return None,
+        Shape::Slice | Shape::Interface { .. } | Shape::Other(_) => return None,
     })
 }
 
@@ -385,8 +404,7 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
         if is_text && matches!(have.content, Content::Address) { have } else { value(have)? };
     let shape = match (&content, item.form) {
         (_, Some(form)) => return Ok(store(form, made, steps)),
-        (Content::Of(of) | Content::AddressOf(of), None) => of.shape,
-        (Content::Pair(_), None) => Shape::Slice,
+        (Content::Of(of) | Content::AddressOf(of) | Content::Pair(_, of), None) => of.shape,
         (Content::Plain | Content::Address, None) => Shape::Signed(WORD),
     };
     let slice = |steps: &mut Vec<u64>, length: Vec<u64>, start: Vec<u64>| {
@@ -412,9 +430,18 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
         Shape::Pointer => Form::Pointer,
         Shape::Slice => {
             return Ok(match content {
-                Content::Pair(second) => slice(steps, second, made),
+                Content::Pair(second, _) => slice(steps, second, made),
                 _ => slice(steps, at(i32::from(WORD)), at(0)),
             });
+        }
+        Shape::Interface { has_methods, types } => {
+            if let Content::Pair(value, _) = content {
+                steps.extend(value);
+            }
+            steps.push(word(step::KEEP, 0, 0));
+            steps.extend(made);
+            steps.extend([word(step::INTERFACE, has_methods.into(), 0), types.0]);
+            return Ok(ValueForm::Object);
         }
         Shape::String => return Ok(slice(steps, at(i32::from(WORD)), at(0))),
         Shape::Other(_) if matches!(content, Content::AddressOf(_)) => Form::Pointer,

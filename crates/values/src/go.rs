@@ -23,7 +23,12 @@ pub fn readied(number: u8) -> Result<Arc<Program>, Reason> {
     let form = store(Form::Unsigned(WORD), steps, &mut entry);
     let arguments = vec![Value { name: READIED.to_owned(), form }];
     let captured = Arc::new(Captured { arguments, ..Captured::default() });
-    Ok(Arc::new(Program { words: assemble(entry, Vec::new())?, captured, left_out: Vec::new() }))
+    Ok(Arc::new(Program {
+        words: assemble(entry, Vec::new())?,
+        addresses: Vec::new(),
+        captured,
+        left_out: Vec::new(),
+    }))
 }
 
 /// Whether a program is one of [`readied`], whose value no user has asked for.

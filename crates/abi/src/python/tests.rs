@@ -19,7 +19,8 @@ fn table() -> Box<Table> {
         selection: AtomicU32::new(0),
         late: AtomicU64::new(0),
         coroutines: AtomicU64::new(0),
-        rules_length: AtomicU64::new(0),
+        rules_length: AtomicU32::new(0),
+        rules_version: AtomicU32::new(0),
         rules: [const { AtomicU8::new(0) }; arguments::RULES],
         filter_length: AtomicU64::new(0),
         filter: [const { AtomicU8::new(0) }; FILTER],
@@ -180,5 +181,25 @@ fn rules_name_the_parameters_of_the_functions_that_they_match() {
         check("other.f", &[""]);
         check("other.g", &[]);
         assert!(!table.set_rules(&[b'x'; arguments::RULES + 1]));
+    });
+}
+
+#[test]
+fn functions_of_other_rules_become_unknown() {
+    on_large_stack(|| {
+        let table = table();
+        assert!(table.set_rules(b"app.f\tname\n"));
+        let [f, g] = ["app.f", "app.g"].map(|name| introduce(&table, name));
+        let version = table.header.rules_version.load(SeqCst);
+        assert!(!table.has_other_rules(version));
+        assert!(table.set_rules(b"app.h\tname\napp.f\tname\n"));
+        assert!(!f.is_retired() && !g.is_retired());
+        assert!(table.has_other_rules(version) && table.has_other_rules(version + 1));
+        assert!(table.set_rules(b"app.f\tn\n"));
+        assert!(f.is_retired() && !g.is_retired());
+        assert!(table.set_rules(b""));
+        assert!(!g.is_retired());
+        assert!(table.set_rules(b"*\t\n"));
+        assert!(g.is_retired());
     });
 }

@@ -7,7 +7,10 @@
 //! not recorded.
 
 mod output;
+mod scheduled;
 mod tree;
+
+pub use scheduled::Scheduled;
 
 use crate::answers::Lookup;
 use crate::error::Error;

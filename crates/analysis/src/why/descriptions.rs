@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 
 /// Description of a goroutine's wait if the function that parked it is not traced.
 const UNKNOWN_PARK: &str = "a wait of the Go runtime for an unknown reason";
-/// Maximum number of frames shown of a path.
-const FRAMES: usize = 6;
+/// Number of innermost frames that a long path has, and of outermost ones.
+const INNERMOST: usize = 6;
+const OUTERMOST: usize = 2;
 
 /// Alike waits of a thread: in the same system call, in the same calls, ended by the same waker.
 pub(crate) struct WaitGroup<'c> {
@@ -131,15 +132,16 @@ impl<'t> Descriptions<'t> {
     }
 
     /// Returns the open calls, innermost first, up to but not including `from` if that is among
-    /// them.
+    /// them. The middle of a long path is left out: the outermost calls tell what a goroutine is
+    /// for.
     pub(crate) fn path(&self, moment: Moment, from: Option<SiteId>) -> Vec<String> {
         let stack = self.program_calls(moment);
         let outermost =
             from.and_then(|from| stack.iter().position(|(site, _)| *site == from)).map_or(0, |at| at + 1);
         let inner = &stack[outermost.min(stack.len())..];
-        let mut path: Vec<String> = inner.iter().rev().take(FRAMES).map(|frame| self.frame(frame)).collect();
-        if inner.len() > FRAMES {
-            path.push("...".to_owned());
+        let mut path: Vec<String> = inner.iter().rev().map(|frame| self.frame(frame)).collect();
+        if path.len() > INNERMOST + OUTERMOST + 1 {
+            path.splice(INNERMOST..path.len() - OUTERMOST, ["...".to_owned()]);
         }
         path
     }

@@ -16,8 +16,12 @@ pub(crate) const PARK: &str = "runtime.gopark";
 /// Functions that pass on the reason of their caller.
 const PASSING: [&str; 2] = ["runtime.goparkunlock", "runtime.semacquire1"];
 
+/// Function that waits for both kinds of mutexes before Go 1.20, and its reason if its caller,
+/// which may be inlined, has none. Later versions have further functions for the second kind.
+const MUTEXES: (&str, Reason) = ("sync.runtime_SemacquireMutex", Reason("sync.Mutex or sync.RWMutex"));
+
 /// Reasons by the function that calls [`PARK`], or a function that passes a reason on.
-const REASONS: [(&str, Reason); 34] = [
+const REASONS: [(&str, Reason); 33] = [
     ("runtime.chanrecv", Reason("chan receive")),
     ("runtime.chansend", Reason("chan send")),
     ("runtime.selectgo", Reason("select")),
@@ -25,7 +29,6 @@ const REASONS: [(&str, Reason); 34] = [
     ("runtime.netpollblock", Reason("IO wait")),
     ("time.Sleep", Reason("sleep")),
     ("runtime.timeSleep", Reason("sleep")),
-    ("sync.runtime_SemacquireMutex", Reason("sync.Mutex.Lock")),
     ("internal/sync.runtime_SemacquireMutex", Reason("sync.Mutex.Lock")),
     ("sync.(*Mutex).lockSlow", Reason("sync.Mutex.Lock")),
     ("internal/sync.(*Mutex).lockSlow", Reason("sync.Mutex.Lock")),
@@ -60,6 +63,8 @@ enum Caller {
     Parks,
     Passes,
     Names(Reason),
+    /// The reason if the function's caller has no reason of its own.
+    NamesUnlessCaller(Reason),
     Other,
 }
 
@@ -75,6 +80,7 @@ impl Callers {
         let named = |name: &str| match REASONS.iter().find(|(known, _)| *known == name) {
             Some((_, reason)) => Caller::Names(*reason),
             None if name == PARK => Caller::Parks,
+            None if name == MUTEXES.0 => Caller::NamesUnlessCaller(MUTEXES.1),
             None if PASSING.contains(&name) => Caller::Passes,
             None => Caller::Other,
         };
@@ -91,6 +97,10 @@ impl Callers {
         let mut inwards = open.iter().rev().map(|site| self.of(*site));
         match inwards.find(|caller| *caller != Caller::Passes)? {
             Caller::Names(reason) => Some(reason),
+            Caller::NamesUnlessCaller(reason) => match inwards.next() {
+                Some(Caller::Names(exact)) => Some(exact),
+                _ => Some(reason),
+            },
             _ => None,
         }
     }

@@ -25,6 +25,26 @@ func handle(name string, n int, small int8, big uint64, ok bool, data []byte) (s
 	return name + "!", nil
 }
 
+// Interfaces with and without methods, whose values have types of each kind.
+//
+//go:noinline
+func kinds(a any, s shape, err error) (any, error) {
+	touch()
+	return s, err
+}
+
+type failure struct{ code int }
+
+func (f failure) Error() string { return "failed" }
+
+// typed returns the name of a value's type.
+func typed(a any) string {
+	if a == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("%T", a)
+}
+
 var touched int
 
 //go:noinline
@@ -78,9 +98,9 @@ func main() {
 		if len(name) > 64 {
 			panic("it would be cut off")
 		}
-		failed := "0x0"
+		failed := typed(err)
 		if err != nil {
-			failed = "*"
+			failed += ": " + err.Error()
 		}
 		note("handle(name=%q, n=%d, small=%d, big=%d, ok=%t, data=%d) = %q %s", name, n-7, -n, uint64(1)<<63+uint64(n), n%3 == 0, n, result, failed)
 		f := float(float64(n)/2, float32(n)/4, uint16(65535-n))
@@ -90,6 +110,20 @@ func main() {
 		a, b := many(1, 2, 3, 4, 5, n, 7, 8, -9, 10)
 		note("many(%d) = %d %d", n, a, b)
 		structs(point{1, 2}, struct{ n int32 }{int32(n)}, nil, square{n}, [2]int{1, 2})
+	}
+	inner := errors.New("inner")
+	wide := struct{ theFirstOfTheNamesInATypeThatIsTooLongToBeKeptByAnyMeansWhatever, theSecondOfTheNamesInATypeThatIsTooLongToBeKeptByAnyMeansWhatever int }{1, 2}
+	for _, a := range []any{nil, 5, "text", []byte{1}, map[string]point{}, &point{1, 2}, square{3}, func() {}, failure{4}, wide} {
+		for _, s := range []shape{nil, square{1}, &square{2}} {
+			for _, err := range []error{nil, inner, fmt.Errorf("outer: %w", inner), failure{7}, &os.PathError{Op: "open", Path: "x", Err: inner}} {
+				text := ""
+				if name := typed(err); name == "*errors.errorString" || name == "*fmt.wrapError" {
+					text = ": " + err.Error()
+				}
+				first, second := kinds(a, s, err)
+				note("kinds(%s, %s, %s%s) = %s %s%s", typed(a), typed(s), typed(err), text, typed(first), typed(second), text)
+			}
+		}
 	}
 	done := make(chan int)
 	for n := 0; n < 50; n++ {

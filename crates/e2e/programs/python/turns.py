@@ -13,9 +13,13 @@ def second():
     return 2
 
 
+def third(a, b):
+    return a + b
+
+
 class Handler:
     def get(self):
-        return first() + second()
+        return first() + third(1, second()) - 1
 
 
 handler = Handler()

@@ -1,6 +1,7 @@
 //! Python functions of CPython: every call is recorded, and the program's results are unchanged.
 
 mod arguments;
+mod embedded;
 mod extension;
 mod lines;
 mod selected;

@@ -3,7 +3,9 @@
 
 use super::location::{Location, VECTOR};
 use super::{Parameter, Passed, Place, Shape, Signature, Type, Types, Unread, WORD};
+use crate::address::Svma;
 use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type};
+use object::{Object, ObjectSymbol, ReadRef};
 
 /// Registers for arguments, and as many for results: rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11; and
 /// xmm0 to xmm14.
@@ -15,6 +17,12 @@ const GO_INTEGERS: [u16; INTEGERS] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
 const DEEPEST: usize = 16;
 /// Most registers that one value may take.
 const MOST: usize = INTEGERS + VECTORS;
+
+/// Returns the address of a Go program's types. Their names lie at offsets from it.
+pub(super) fn types<'d>(object: &object::File<'d, impl ReadRef<'d>>) -> Option<Svma> {
+    let mut symbols = object.symbols();
+    symbols.find(|symbol| symbol.name() == Ok("runtime.types")).map(|symbol| Svma(symbol.address()))
+}
 
 /// The next free registers.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -135,8 +143,8 @@ impl Next {
         integer == Some(register) || VECTOR + self.vectors as u16 == register
     }
 
-    /// Assigns a value its position. A slice is read as its length, and an interface as the address
-    /// of its type's description, which is 0 for nil.
+    /// Assigns a value its position. A slice is read as its length, and an interface as its type;
+    /// without a table of symbols, as the address of the type's description, which is 0 for nil.
     fn place(&mut self, types: &Types, of: Place) -> (Type, Passed) {
         let whole = types.type_of(of);
         let mut registers = Vec::new();
@@ -154,9 +162,13 @@ impl Next {
         match (types.go_structure(of).as_deref(), &registers[..]) {
             (_, []) => (whole, Passed::Unread(Unread::Empty)),
             (Some("string"), [true, true]) => (of_shape(Shape::Slice), Passed::Pair(integer)),
-            (Some("runtime.iface" | "runtime.eface"), [true, true]) => {
-                (of_shape(Shape::Pointer), Passed::Integer(integer))
-            }
+            (Some(name @ ("runtime.iface" | "runtime.eface")), [true, true]) => match types.go_types {
+                Some(types) => {
+                    let has_methods = name == "runtime.iface";
+                    (of_shape(Shape::Interface { has_methods, types }), Passed::Pair(integer))
+                }
+                None => (of_shape(Shape::Pointer), Passed::Integer(integer)),
+            },
             (Some(name), [true, true, true]) if name.starts_with("[]") => {
                 (of_shape(Shape::Signed(WORD as u8)), Passed::Integer(integer + 1))
             }

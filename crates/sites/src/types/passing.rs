@@ -92,7 +92,7 @@ impl Shape {
     pub(super) fn size(self) -> u64 {
         match self {
             Shape::Other(size) => size,
-            Shape::Slice => 2 * WORD,
+            Shape::Slice | Shape::Interface { .. } => 2 * WORD,
             Shape::Signed(size) | Shape::Unsigned(size) | Shape::Float(size) => size.into(),
             Shape::Bool | Shape::Char { .. } => 1,
             Shape::Pointer | Shape::Text | Shape::String => WORD,

@@ -67,6 +67,33 @@ fn a_goroutine_runs_is_ready_to_run_and_is_blocked_as_long_as_it_has_measured() 
 }
 
 #[test]
+fn functions_of_goroutines_have_their_states() {
+    for go in Go::all() {
+        let program = go.compile("states.go", &[]);
+        let expect = Expect { uncounted: true, ..Expect::default() };
+        let row = |trace: &str, function: &str| {
+            let run = calltap_run(&["report", "-F", function, "--format", "json", "-i", trace]);
+            let rows: Vec<Value> = serde_json::from_str(&run.stdout).expect("a list");
+            rows.into_iter().next().unwrap_or_else(|| panic!("{}: no {function}", program.name))
+        };
+        check_states(&program.name, || {
+            let recording = record(&program, &[], &expect);
+            let trace = recording.trace.display().to_string();
+            let [all, wait, sleep] =
+                ["main.handle", "main.yield", "main.sleep"].map(|name| row(&trace, name));
+            let ns = |row: &Value, key: &str| row[key].as_u64().unwrap_or(0);
+            let times = [ns(&all, "cpu_ns"), ns(&wait, "runnable_ns"), ns(&sleep, "blocked_ns"), 0];
+            let about = serde_json::json!([all, wait, sleep]);
+            (times, noted(&recording.run.stdout), u64::MAX, about)
+        });
+        let others = ["-F", "main.*", "-F", "runtime.gopark"];
+        let recording = record(&program, &others, &expect);
+        let sleep = row(&recording.trace.display().to_string(), "main.sleep");
+        assert!(sleep["cpu_ns"].is_null() && sleep["blocked_ns"].is_null(), "{}: {sleep}", program.name);
+    }
+}
+
+#[test]
 fn the_list_of_goroutines_has_their_states() {
     for go in Go::newer() {
         let program = go.compile("states.go", &[]);

@@ -11,6 +11,9 @@ fn events(trace: &str) -> Vec<Value> {
     lines.filter(|event: &Value| event["thread"].as_str().is_some()).collect()
 }
 
+/// Name of a type that is longer than what is read of it.
+const WIDE: &str = "struct { theFirstOfTheNamesInATypeThatIsTooLongToBeKeptByAnyMeansWhatever int; theSecondOfTheNamesInATypeThatIsTooLongToBeKeptByAnyMeansWhatever int }";
+
 /// Returns arguments and results of a function's calls, in order; no results if its returns are not
 /// recorded.
 fn calls(events: &[Value], function: &str) -> Vec<(Value, Option<Value>)> {
@@ -34,15 +37,27 @@ fn check(found: Vec<(String, Option<String>)>, printed: &[&str], name: &str) {
     }
 }
 
+/// Returns a value that is a text in JSON.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// Returns a call of `main.kinds` in the program's words, in which names of types are whole.
+fn kinds((arguments, results): &(Value, Option<Value>)) -> (String, Option<String>) {
+    let [a, s, err] = ["a", "s", "err"].map(|name| text(&arguments[name]));
+    let a = if a.starts_with("struct { theFirst") && a.len() > 120 { WIDE } else { a };
+    let results = results.as_ref();
+    let results = results.map(|results| ["retval", "retval2"].map(|name| text(&results[name])).join(" "));
+    (format!("kinds({a}, {s}, {err})"), results)
+}
+
 /// Returns a call of `main.handle` in the program's words.
 fn handled((arguments, results): &(Value, Option<Value>)) -> (String, Option<String>) {
     let of = |name: &str| arguments[name].to_string();
     let [name, n, small, big, ok, data] = ["name", "n", "small", "big", "ok", "data"].map(of);
     let arguments = format!("handle(name={name}, n={n}, small={small}, big={big}, ok={ok}, data={data})");
-    let results = results.as_ref().map(|results| {
-        let failed = if results["retval2"] == "0x0" { "0x0" } else { "*" };
-        format!("{} {failed}", results["retval"])
-    });
+    let results =
+        results.as_ref().map(|results| format!("{} {}", results["retval"], text(&results["retval2"])));
     (arguments, results)
 }
 
@@ -51,9 +66,20 @@ fn values_of_go_functions_are_those_that_the_program_prints() {
     for go in Go::all() {
         for flags in [&[][..], &["-buildmode=pie"]] {
             let program = go.compile("values.go", flags);
-            let all = ["main.handle", "main.float", "main.many@c,f,i", "main.deep"];
+            let all = ["main.handle", "main.kinds", "main.float", "main.many@c,f,i", "main.deep"];
             let mut words: Vec<&str> = all.iter().flat_map(|rule| ["-A", rule]).collect();
-            words.extend(["-R", "main.handle", "-R", "main.float", "-R", "main.many", "-R", "main.deep"]);
+            words.extend([
+                "-R",
+                "main.handle",
+                "-R",
+                "main.kinds",
+                "-R",
+                "main.float",
+                "-R",
+                "main.many",
+                "-R",
+                "main.deep",
+            ]);
             let recording = record(&program, &[&words[..], &["-F", "main.*"]].concat(), &Expect::default());
             let name = &program.name;
             assert!(recording.run.status.success(), "{name}: {}", recording.run.stderr);
@@ -65,6 +91,7 @@ fn values_of_go_functions_are_those_that_the_program_prints() {
             let found: Vec<_> = calls(&events, "main.handle").iter().map(handled).collect();
             assert!(found.iter().all(|(_, results)| results.is_some()), "{name}: {found:?}");
             check(found, &of("handle"), name);
+            check(calls(&events, "main.kinds").iter().map(kinds).collect(), &of("kinds"), name);
             let number = |value: &Value| value.as_f64().expect("a number");
             let float = |(arguments, results): &(Value, Option<Value>)| {
                 let [f, g] = ["f", "g"].map(|name| number(&arguments[name]));

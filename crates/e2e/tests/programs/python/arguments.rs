@@ -5,7 +5,7 @@ use calltap_e2e::*;
 use serde_json::Value;
 
 /// Returns the arguments of the calls of a function, in order.
-fn arguments(trace: &str, function: &str) -> Vec<Value> {
+pub(super) fn arguments(trace: &str, function: &str) -> Vec<Value> {
     let run = calltap_run(&["replay", "--json", "-i", trace]);
     assert!(run.status.success(), "{}", run.stderr);
     let events = run.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));

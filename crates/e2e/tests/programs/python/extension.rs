@@ -6,16 +6,22 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Builds the module for an interpreter. False if its headers are not installed.
-fn build(python: &Path, into: &Path) -> bool {
+/// Returns the directory of an interpreter's headers, if they are installed.
+pub(super) fn headers(python: &Path) -> Option<String> {
     let text = "import sysconfig; print(sysconfig.get_paths()['include'])";
     let headers = output_of(&python.to_string_lossy(), &["-c", text]).expect("a path");
     if !Path::new(headers.trim()).join("Python.h").exists() {
         skipped(&format!("{}: no headers", python.display()));
-        return false;
+        return None;
     }
+    Some(headers.trim().to_owned())
+}
+
+/// Builds the module for an interpreter. False if its headers are not installed.
+fn build(python: &Path, into: &Path) -> bool {
+    let Some(headers) = headers(python) else { return false };
     let mut command = Command::new("gcc");
-    command.args(["-O2", "-g", "-shared", "-fPIC", "-I", headers.trim(), "-o"]);
+    command.args(["-O2", "-g", "-shared", "-fPIC", "-I", &headers, "-o"]);
     command.arg(into.join("extends.so")).arg(script("extends.c"));
     let run = run(command, b"");
     assert!(run.status.success(), "{}", run.stderr);

@@ -1,7 +1,9 @@
 //! Python functions that are selected while the program runs.
 
+use super::arguments::arguments;
 use super::{Interpreter, calls, interpreters, of_each, script};
 use calltap_e2e::*;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -119,6 +121,37 @@ fn python_functions_are_selected_where_none_were_at_first() {
         assert_eq!(counts(&trace), [CALLS, 2 * CALLS, 0], "3.{minor}");
         assert!(calltap_run(&["detach", "-p", &pid]).status.success());
         assert_eq!(changed_text(turns.resident.pid), [""; 0], "3.{minor}");
+        turns.end();
+    }
+}
+
+#[test]
+fn arguments_of_python_functions_are_switched_while_the_program_is_recorded() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut turns = Turns::start(Command::new(path), directory.path().to_owned());
+        let mut calltap = turns.resident.attach_beside(&["--python", "__main__.*"]);
+        turns.resident.await_recorder();
+        turns.turn();
+        turns.set(&["-A", "__main__.third@b"]);
+        turns.set(&["-A", "__main__.third", "-A", "__main__.*get@self"]);
+        turns.set(&["-A", ""]);
+        kill(calltap.id(), libc::SIGINT);
+        succeeds(&mut calltap);
+        let trace = turns.resident.trace().display().to_string();
+        let third = arguments(&trace, ".third");
+        let expected = |n: u64| match n / CALLS {
+            1 => serde_json::json!({ "b": 2 }),
+            2 => serde_json::json!({ "a": 1, "b": 2 }),
+            _ => Value::Null,
+        };
+        assert_eq!(third, (0..4 * CALLS).map(expected).collect::<Vec<_>>(), "3.{minor}");
+        let get = arguments(&trace, "get");
+        let with = |n: usize| get[n * CALLS as usize]["self"].clone();
+        assert_eq!([0, 1, 2, 3].map(with), [Value::Null, Value::Null, "<Handler>".into(), Value::Null]);
+        let [.., second, _] = counts(&trace);
+        assert_eq!((second, get.len() as u64), (4 * CALLS, 4 * CALLS), "3.{minor}");
+        turns.resident.sound();
         turns.end();
     }
 }

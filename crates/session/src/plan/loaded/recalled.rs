@@ -62,7 +62,8 @@ impl ProcessModule {
             else {
                 continue;
             };
-            let hook_set = hook_set.reading(stubs.number_program(&program.words, &mut Vec::new()));
+            let hook_set =
+                hook_set.reading(stubs.number_program(&program.words_at(self.bias.0), &mut Vec::new()));
             stubs.unwinds |= program.captured.unwinds();
             if let Some(stub) = placed.stubs.of_mut(hook_set) {
                 stub.captured = Some(Arc::clone(&program.captured));

@@ -68,7 +68,7 @@ impl ProcessModule {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
             if let Some(program) = program {
                 stubs.unwinds |= program.captured.unwinds();
-                hook_set = hook_set.reading(stubs.number_program(&program.words, records));
+                hook_set = hook_set.reading(stubs.number_program(&program.words_at(self.bias.0), records));
             }
             let found = self.found.get(&function).map(|(_, form)| form.clone());
             let Some(form) = found.as_ref().or(binary.functions[function].form()) else { continue };

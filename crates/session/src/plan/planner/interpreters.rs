@@ -22,12 +22,23 @@ impl<'a> Planner<'a> {
         words: &Selection,
         before: &Selection,
     ) -> Result<(), Refusal> {
+        let is_same = words.python_arguments == before.python_arguments;
+        self.read_python(&words.python_arguments, is_same)?;
         let chosen = std::mem::replace(&mut self.policy.choose, choose);
-        let done = if words.python == before.python { Ok(()) } else { self.select_python(words) };
+        let selected = if words.python == before.python { Ok(()) } else { self.select_python(words) };
+        // Where no Python functions were traced, there was no memory for the rules before.
+        let done = selected.and_then(|()| self.read_python(&words.python_arguments, is_same));
         if done.is_err() {
             self.policy.choose = chosen;
+            let _ = self.read_python(&before.python_arguments, is_same);
         }
         done
+    }
+
+    /// Sets the rules for arguments of Python functions, unless they are the same as before.
+    fn read_python(&self, rules: &[String], is_same: bool) -> Result<(), Refusal> {
+        let read = if is_same { Ok(()) } else { self.shared.read_python(rules) };
+        read.map_err(|source| Refusal::system("-A", source))
     }
 
     /// Resumes the recording of Python calls, unless it is switched off or paused.

@@ -80,7 +80,8 @@ fn add_nonlocal_program(
     if site_request.purpose == Purpose::LeaveCalls {
         let exit = exits.iter().find(|exit| exit.address == function.address)?;
         let words = nonlocal::words(exit.stack_pointer.offset.into(), exit.stack_pointer.is_mangled).to_vec();
-        let program = Program { words, captured: Arc::default(), left_out: Vec::new() };
+        let program =
+            Program { words, addresses: Vec::new(), captured: Arc::default(), left_out: Vec::new() };
         site_request.program = Some(Arc::new(program));
     }
     Some(())
