@@ -90,7 +90,7 @@ fn running(program: &Program) -> Vec<u32> {
 // A forked child waits until the recorder traces it (PTRACE_SEIZE). If the recorder is killed
 // before that, the child must end instead of waiting.
 #[test]
-fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
+fn recorder_killed_after_fork_leaves_no_stopped_program() {
     let program = compile(&PLACED[0], &["resident.c"], &[]);
     for round in 0..60 {
         let mut recorder = start(&program);
@@ -113,7 +113,7 @@ fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
 // A static program is traced for its first moments: a recorder killed in that time could leave it
 // stopped for ever.
 #[test]
-fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
+fn recorder_killed_during_start_leaves_no_stopped_program() {
     adopt_orphans();
     for build in [&PLACED[0], &BARE_PLACED[0]] {
         let program = compile(build, &["resident.c"], &[]);

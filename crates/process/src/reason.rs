@@ -181,7 +181,7 @@ mod tests {
     use calltap_sites::reason::assert_documented;
 
     #[test]
-    fn codes_differ_and_the_document_has_them_all() {
+    fn codes_are_unique_and_documented() {
         assert_documented(Reason::ALL);
     }
 }

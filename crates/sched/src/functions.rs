@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_a_line_that_says_what_to_do() {
+    fn refusal_is_one_line_with_advice() {
         let of = |errno: Errno| NoFunctions::of_filter("vfs_x*", errno.into());
         assert!(of(Errno::INVAL).to_string().contains("'vfs_x*' matches none"));
         assert!(of(Errno::NODEV).to_string().contains("CONFIG_DYNAMIC_FTRACE"));

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_say_what_they_know() {
+    fn reasons_include_their_facts() {
         let tail_call =
             Reason::UnseenTailCall { at: 0x40, why: Box::new(Reason::ReadsReturnAddress { at: 0x50 }) };
         assert_eq!(tail_call.to_string(), "tail call (at 0x40): it reads its own return address (at 0x50)");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_differ_and_the_document_has_them_all() {
+    fn codes_are_unique_and_documented() {
         assert_documented(Reason::ALL);
     }
 }

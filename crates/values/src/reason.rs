@@ -90,7 +90,7 @@ mod tests {
     use calltap_sites::reason::assert_documented;
 
     #[test]
-    fn reasons_say_what_they_know() {
+    fn reasons_include_their_facts() {
         let why = Reason::Parameter { name: "x".to_owned(), why: Unread::X87 };
         let all = Reason::Several { all: Reasons(vec![why, Reason::TooLong]) };
         assert_eq!(all.to_string(), "'x' is a number of x87; this is too much to read of one call");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_differ_and_the_document_has_them_all() {
+    fn codes_are_unique_and_documented() {
         for all in [Reason::ALL, Unread::ALL] {
             assert_documented(all);
         }

@@ -132,7 +132,7 @@ fn conditions_decide_before_anything_is_stored() {
 }
 
 #[test]
-fn what_is_not_known_is_reported() {
+fn unknown_operands_are_reported() {
     check(["f", "", ""], Err("no debugging information describes its arguments"));
     check(["f@size", "", ""], Err("no debugging information tells which argument is 'size'"));
     check(["f@arg1->size", "", ""], Err("write +8(arg1)"));

@@ -392,7 +392,7 @@ mod tests {
     const DOWN: KeyCode = KeyCode::Down;
 
     #[test]
-    fn functions_are_shown_with_who_calls_them_and_whom_they_call() {
+    fn functions_are_shown_with_callers_and_callees() {
         let (lines, _) = after(&[DOWN], None);
         assert_eq!(lines[0].trim_end(), " app.data: 10 events");
         assert!(lines[1].contains("functions: 3") && lines[1].contains("who calls main"), "{lines:#?}");
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn enter_goes_to_a_caller_and_search_to_what_is_found() {
+    fn enter_selects_caller_and_search_selects_match() {
         let (lines, _) = after(&[DOWN, DOWN, KeyCode::Tab, DOWN, KeyCode::Enter], None);
         assert!(lines[1].contains("who calls main"), "from send to its caller: {lines:#?}");
         let search = ['/', 'P', 'a', 'r'].map(KeyCode::Char);

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_not_all_read_answers_nothing_but_how_far_it_is() {
+    fn partly_read_file_answers_progress_only() {
         let file = File::new("big.data".into(), 1000);
         file.has_read(250);
         for name in ["summary", "functions", "timeline", "overview", "flame", "nothing"] {

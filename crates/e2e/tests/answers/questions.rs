@@ -153,7 +153,7 @@ fn is_disk(line: &str) -> bool {
 }
 
 #[test]
-fn a_process_is_asked_and_left_as_it_was() {
+fn query_detaches_from_process() {
     let program = program();
     let mut resident = Resident::start(&program, &["forever"]);
     let pid = resident.pid.to_string();
@@ -199,7 +199,7 @@ fn a_process_is_asked_and_left_as_it_was() {
 }
 
 #[test]
-fn what_the_overhead_limit_disabled_is_the_first_line_of_every_answer() {
+fn first_line_of_answers_names_functions_disabled_by_limit() {
     let program = program();
     let resident = Resident::start(&program, &["forever"]);
     let pid = resident.pid.to_string();

@@ -187,7 +187,7 @@ impl Drop for Freezer {
 }
 
 #[test]
-fn a_frozen_process_is_refused_and_detached_from_when_it_goes_on() {
+fn frozen_process_is_refused_and_detached_once_thawed() {
     let Some(freezer) = Freezer::create() else {
         return skipped("no control group can be created");
     };

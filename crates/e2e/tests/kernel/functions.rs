@@ -205,7 +205,7 @@ fn leaves_nothing(steps: &Steps, by_graph: bool) {
 }
 
 #[test]
-fn functions_of_the_kernel_are_within_the_calls_that_run_them() {
+fn kernel_functions_are_nested_in_calling_functions() {
     let kernels = kernels();
     thread::scope(|scope| {
         let running: Vec<_> =

@@ -153,7 +153,7 @@ fn a_busy_python_program_has_other_functions_selected_again_and_again() {
 }
 
 #[test]
-fn a_session_that_cannot_have_python_functions_says_so_in_one_line_and_stays_as_it_is() {
+fn session_without_python_refuses_python_in_one_line_unchanged() {
     let Some((mut interpreters, directory)) = interpreters() else { return };
     let Some(Interpreter { path, .. }) = interpreters.pop() else { return };
     for (flags, says) in [
