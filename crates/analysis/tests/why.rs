@@ -102,7 +102,7 @@ fn missing_kernel_events_are_reported_as_unknown() {
     source.meta.kernel_events = None;
     let text = ask(&source, false, false);
     assert!(text.contains("blocked (the system call is not known) <- want_lock"), "{text}");
-    assert!(text.contains("it is not known who woke it") && text.contains("--events"), "{text}");
+    assert!(text.contains("its waker is unknown") && text.contains("--events"), "{text}");
     source.switches.clear();
     assert!(ask(&source, false, false).contains("21.000 ms  unknown"), "{text}");
 }
@@ -201,7 +201,7 @@ fn goroutine_wait_is_named_after_caller_of_gopark() {
 ";
     let body = text.split_once("30.000").map(|(_, rest)| format!("30.000{rest}")).expect("the call");
     assert_eq!(body.trim_end(), expected.trim_end(), "{text}");
-    assert!(text.contains("a goroutine's wait lasts until it runs again"), "{text}");
+    assert!(text.contains("its wait lasts until it runs again"), "{text}");
     let json: Value = serde_json::from_str(&ask(&parked(), true, false)).expect("JSON");
     let did = &json["calls"][0]["did"];
     assert_eq!((&did["ran_ns"], &did["unknown_ns"]), (&0.into(), &16_000_000.into()), "{did:#}");

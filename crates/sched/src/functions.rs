@@ -65,7 +65,7 @@ impl fmt::Display for NoFunctions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("cannot record functions of the kernel: ")?;
         match self {
-            Self::Forbidden => out.write_str("tracefs is for root; run calltap as root"),
+            Self::Forbidden => out.write_str("tracefs needs root; run calltap as root"),
             Self::NoTracefs(error) => write!(
                 out,
                 "tracefs is not mounted and cannot be: {error}; 'mount -t tracefs nodev /sys/kernel/tracing' mounts it where the kernel has it (CONFIG_TRACING)"

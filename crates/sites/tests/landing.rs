@@ -76,7 +76,7 @@ fn holes_do_not_end_a_table() {
         let cases = format!("{cases}; .Lend:");
         check(
             &switch(&table.replace("f - 0x1000 - 9b", "f - 9b - 0x1000"), &cases),
-            "no room for a jump where it is left",
+            "no room for a jump at its exit",
         );
     }
     let all = switch("1b - 9b, 2b - 9b", "1: mov $100, %eax; nop; ret; 2: mov $200, %eax; nop; ret");

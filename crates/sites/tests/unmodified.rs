@@ -82,7 +82,7 @@ fn int3_replaces_first_byte_without_room_for_jump() {
     for (name, code, reason) in [
         ("turns", "1: dec %edi; jnz 1b; ret", "jumps back to its own beginning"),
         ("waits", "syscall; ret", "a system call"),
-        ("cut", ".byte 0x48", "no instructions"),
+        ("cut", ".byte 0x48", "not instructions"),
     ] {
         check_allowing(true, name, code, reason);
         check(name, code, reason);

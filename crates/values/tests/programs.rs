@@ -98,7 +98,7 @@ fn the_stack_is_copied_of_calls_that_are_recorded() {
     assert_eq!(copied(""), 512);
     assert_eq!(copied("arg3 == 3"), 512);
     assert_eq!(copied("arg3 == 4"), 0);
-    check(["", "", "$callers == 1"], Err("callers are no number"));
+    check(["", "", "$callers == 1"], Err("callers are not a number"));
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl Subject for File {
     }
 
     fn switch(&self, _: &Query<'_>) -> Result<Value, Refusal> {
-        Err(Refusal::new(409, "a recording has nothing to switch"))
+        Err(Refusal::new(409, "functions of a recording cannot be disabled or enabled"))
     }
 }
 

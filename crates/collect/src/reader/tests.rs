@@ -19,9 +19,9 @@ fn check(events: &str, expected: &str) {
     let (mut switching, mut newest) = (Switching::default(), None);
     for (ticks, word) in (1_u64..).zip(events.split_whitespace()).map(|(n, word)| (n * 1000, word)) {
         let named = |names: &str| names.bytes().map(|name| SiteId(name.into())).collect::<HashSet<_>>();
-        let muted = word.strip_prefix("mute:");
-        if let Some(names) = word.strip_prefix("off:").or(muted) {
-            let (sites, unrecorded_returns) = (named(names), muted.map(named).unwrap_or_default());
+        let unrecorded = word.strip_prefix("mute:");
+        if let Some(names) = word.strip_prefix("off:").or(unrecorded) {
+            let (sites, unrecorded_returns) = (named(names), unrecorded.map(named).unwrap_or_default());
             let off = SwitchedOff {
                 sites,
                 unrecorded_returns,

@@ -172,7 +172,7 @@ fn refuses(steps: &Steps) {
     };
     refused("missing", &["'no_such*' matches none", "available_filter_functions"]);
     refused("clock", &["--kernel", "--clock tsc"]);
-    refused("user", &["tracefs is for root", "run calltap as root"]);
+    refused("user", &["tracefs needs root", "run calltap as root"]);
 }
 
 /// A stopped recorder does not read the kernel's buffers, which the kernel then overwrites.

@@ -345,7 +345,9 @@ impl Directory {
         match target.owner().map_err(place)?.0 {
             0 => Ok(()),
             user if user == owner => Ok(()),
-            _ => Err("it runs as another user, who may not see the session".into()),
+            user => Err(format!(
+                "it runs as another user ({user}), which may not read the session directory (of user {owner})"
+            )),
         }
     }
 

@@ -37,6 +37,9 @@ pub const DEPTH: Flag = value(
     "LEVELS",
     "At most LEVELS levels of calls, counted from the functions of --graph if given.",
 );
+pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: do not shorten names and lines.");
+pub const NO_PAGER: Flag =
+    switch("no-pager", None, "On a terminal: do not start a pager (CALLTAP_PAGER, PAGER, else less).");
 pub const COLOUR: Flag = choice(
     value(
         "color",

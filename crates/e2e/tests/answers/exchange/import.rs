@@ -259,7 +259,7 @@ fn events_lost_by_kernel_are_reported() {
         serde_json::from_str(&view(&["info", "--format", "json"], &imported).join("\n")).expect("JSON");
     assert_eq!(info["calls"]["lost"], dropped);
     let exported = calltap_run(&["report", "--format", "json", "-i", &imported.to_string_lossy()]);
-    assert!(exported.stderr.contains("lost: what follows is not complete"), "{}", exported.stderr);
+    assert!(exported.stderr.contains("lost: the output is not complete"), "{}", exported.stderr);
 }
 
 #[test]

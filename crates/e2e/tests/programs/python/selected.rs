@@ -43,7 +43,7 @@ impl Turns {
     fn turn_with_each_selection(&mut self) {
         self.turn();
         let said = self.set(&["--python", "__main__.second"]);
-        assert!(said.contains("1 function switched on, 1 off"), "{said}");
+        assert!(said.contains("1 function enabled, 1 disabled"), "{said}");
         self.set(&["--python", ""]);
         self.set(&["--python", "__main__.*", "--python", "!__main__.second"]);
         self.set(&["--off"]);
