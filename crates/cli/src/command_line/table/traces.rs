@@ -285,7 +285,7 @@ pub const TRACES: &[Command] = &[
                         "by",
                         None,
                         "TIME",
-                        "With --to flamegraph or folded: time to show. wall: all time of calls; cpu: on a processor; runnable: waiting for a processor; blocked: sleeping.",
+                        "With --to flamegraph or folded: time to show. wall: all time of calls; cpu: on a processor; runnable: waiting for a processor; blocked: sleeping; tracing: held by calltap.",
                     ),
                     calltap_analysis::paths::By::NAMES,
                     "wall",
