@@ -345,9 +345,7 @@ impl Directory {
         match target.owner().map_err(place)?.0 {
             0 => Ok(()),
             user if user == owner => Ok(()),
-            user => Err(format!(
-                "it runs as another user ({user}), which may not read the session directory (of user {owner})"
-            )),
+            _ => Err(format!("it runs as another user; the session directory is that of user {owner}")),
         }
     }
 

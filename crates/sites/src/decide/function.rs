@@ -54,8 +54,8 @@ pub(super) fn has_odd_stack(facts: &FunctionFacts<'_>) -> Option<Reason> {
     (facts.file.frames.get(&facts.address) == Some(&false)).then_some(Reason::OddStack)
 }
 
-/// Whether it is not proven to be a function. Code without references never runs, unless an unresolved jump
-/// leads there.
+/// Whether it is not proven to be a function. Code without references never runs, unless an
+/// unresolved jump leads there.
 pub(super) fn may_be_part(facts: &FunctionFacts<'_>) -> Option<Reason> {
     let unproven = facts.file.parts.unproven.get(&facts.n)?;
     let is_dead = *unproven == Unproven::Unreached && facts.file.branches.unresolved.is_empty();
