@@ -16,11 +16,11 @@
 //! | [`RETURN_STUB`] | those for which a return stub is left | `unmodified.rs` | not traced; of Go functions, entries |
 //! | [`FIRST_CALL`] | functions that are found when they first call the profiling function | `first_call.rs` | the call becomes a NOP |
 //!
-//! The tables are evaluated in this order, and a later one replaces the verdict of an earlier one:
-//! a function that [`ROOM`] refuses has no site, so [`GO`] or [`FUNCTION`] decides. Without a search
-//! for prologues, only [`ROOM`] and `tail_jumps.rs` are evaluated. The linker's stubs
-//! (`discover/libcalls.rs`) come with their sites. `polls.rs` marks functions that poll futures and
-//! decides nothing.
+//! The tables are evaluated in this order, and a later one replaces the verdict of an earlier
+//! one: a function that [`ROOM`] refuses has no site, so [`GO`] or [`FUNCTION`] decides. Without
+//! a search for prologues, only [`ROOM`] and `tail_jumps.rs` are evaluated. The linker's stubs
+//! (`discover/libcalls.rs`) come with their sites. `polls.rs` marks functions that poll futures
+//! and decides nothing.
 //!
 //! To add a reason: a row in `reason.rs`, a rule in the file of its subject, its place in the table
 //! of the functions that it concerns, and a test. A rule about all functions has a place in

@@ -55,7 +55,8 @@ fn frames_stay_with_a_thread_that_has_later_events_on_their_stack() {
     assert_eq!(open.give_stack(raw("l@900003"), true).1, 2);
 }
 
-/// Checks whether `event` shows a thread on a far stack, after `events` with `unrecorded` functions.
+/// Checks whether `event` shows a thread on a far stack, after `events` and with these `unrecorded`
+/// functions.
 fn check_far(events: &str, unrecorded: &str, nonlocal: &str, event: &str, expected: bool) {
     let mut open = OpenCalls::new(true);
     events.split_whitespace().for_each(|word| open.follow(raw(word)));
