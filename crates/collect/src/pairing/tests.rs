@@ -471,7 +471,7 @@ fn rows_are_paired_like_single_events() {
 
 /// Nests more calls than are searched usually, then enters a function above them.
 #[test]
-fn an_entry_above_many_frames_of_its_stack_ends_them() {
+fn entry_above_many_frames_of_its_stack_ends_all() {
     let mut open = OpenCalls::new(true);
     let frame = |at: u64, site: u64| ((0x7fff_0000_0000 - 8 * at) >> 3 & (SLOTS - 1)) << SLOT | site;
     open.pair_event(code::ENTRY, frame(10, 1), 0);
