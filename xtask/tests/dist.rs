@@ -11,7 +11,7 @@ fn a_dynamic_executable_is_refused() {
 
 #[test]
 #[ignore = "long: run cargo xtask dist first"]
-fn what_was_made_is_small_static_and_complete() {
+fn distribution_is_small_static_and_complete() {
     let place = xtask::shell::target().join("dist");
     let binary = place.join("calltap");
     assert!(binary.exists(), "nothing in {}: run cargo xtask dist first", place.display());

@@ -169,7 +169,7 @@ fn links_of_the_book_lead_to_its_pages_or_to_the_repository() {
 }
 
 #[test]
-fn anchors_are_made_as_viewers_make_them() {
+fn anchors_equal_those_of_viewers() {
     let text = "# A `thing`, and another\n\n## How it's done\n```\n# no heading\n```\n";
     let anchors = anchors(text);
     for anchor in ["a-thing-and-another", "how-its-done"] {

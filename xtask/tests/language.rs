@@ -16,6 +16,13 @@ const HEADLESS: [&str; 23] = [
     "What", "Whatever", "Those", "Is", "Does", "Do", "Has", "Have", "Are", "Was", "Were", "Can", "May",
     "Must", "Should", "Will", "Who", "Whose", "And", "But", "Nothing", "So many", "The same",
 ];
+/// Words that names of tests may not have: a name states a subject and its behaviour.
+const RIDDLES: [&str; 17] = [
+    "what", "who", "whom", "it", "they", "them", "we", "us", "our", "he", "his", "him", "she", "her", "told",
+    "said", "harm",
+];
+/// First words of names of tests without a subject.
+const HEADLESS_NAMES: [&str; 2] = ["of", "nor"];
 /// Most columns of a line of prose.
 const COLUMNS: usize = 100;
 /// The file with the words themselves.
@@ -47,7 +54,8 @@ fn refuse_behind(all: Vec<PathBuf>, advice: &str, is_refused: impl Fn(&str, &str
 fn sentences_have_concrete_subjects() {
     let mut all = files(&[&SOURCES[..], &["docs"]].concat(), &KINDS);
     all.extend(
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)),
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", ".ci/run"]
+            .map(|name| root().join(name)),
     );
     refuse(all, "name the program, thread or function that acts", |line| {
         let line = line.to_lowercase();
@@ -88,7 +96,7 @@ fn prose_of_comments_wraps() {
 }
 
 #[test]
-fn comments_name_what_acts() {
+fn comments_name_the_acting_part() {
     refuse(files(&SOURCES, &["rs"]), "name the program, thread or function", |line| {
         // A `//` in a string may be taken for a comment.
         let Some((_, comment)) = line.split_once("//") else { return false };
@@ -97,6 +105,43 @@ fn comments_name_what_acts() {
         let mut words = prose.split(|c: char| !c.is_alphanumeric());
         words.any(|word| PRONOUNS.contains(&&*word.to_lowercase()))
     });
+}
+
+#[test]
+fn strings_name_the_acting_part() {
+    refuse(files(&SOURCES, &["rs"]), "name the program, thread or function", |line| {
+        if comment(line).is_some() {
+            return false;
+        }
+        // Every other part between quotation marks is in a string; `{}` has an expression.
+        let mut strings = line.split('"').skip(1).step_by(2);
+        strings.any(|string| {
+            let prose: String = string.split(['{', '}']).step_by(2).collect();
+            prose.split(|c: char| !c.is_alphanumeric()).any(|word| PRONOUNS.contains(&word))
+        })
+    });
+}
+
+/// Splits the name of a function that a line declares into words.
+fn function_words(line: &str) -> Option<Vec<&str>> {
+    let (name, _) = line.trim_start().strip_prefix("fn ")?.split_once(['(', '<'])?;
+    Some(name.split('_').collect())
+}
+
+#[test]
+fn test_names_have_a_subject_and_a_verb() {
+    refuse_behind(
+        files(&SOURCES, &["rs"]),
+        "name the subject of the test and the behaviour, as in 'attach_refuses_zombies'",
+        |before, line| {
+            let Some(words) = function_words(line) else { return false };
+            let is_test = ["#[test]", "#[ignore"].iter().any(|opening| before.trim().starts_with(opening));
+            let is_riddle = words.iter().any(|word| RIDDLES.contains(word))
+                || HEADLESS_NAMES.contains(&words[0])
+                || words.windows(2).any(|pair| matches!(pair, ["give" | "gives", "way"]));
+            is_test && is_riddle
+        },
+    );
 }
 
 /// A comment that is one sentence in parentheses claims not to matter: it is left out, or stands

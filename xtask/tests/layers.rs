@@ -292,7 +292,7 @@ fn circles_are_found_in_all_forms() {
 }
 
 #[test]
-fn a_folder_stands_for_its_files_and_its_parts_know_it() {
+fn folder_stands_for_its_files() {
     let root = ("lib.rs", "mod a; mod c;");
     let own = ("a.rs", "mod b; pub struct A; fn f() { b::g() }");
     assert!(faults_of(&[root, own, ("a/b.rs", "use super::A;"), ("c.rs", "use crate::a::A;")]).is_empty());

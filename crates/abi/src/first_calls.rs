@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_recorded_once_and_again_when_it_was_taken() {
+    fn call_is_recorded_once_and_again_after_being_taken() {
         let room = room(AT_START);
         let first = of(&room);
         assert_eq!(first.record(0x1000, 1), Recorded::New);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_is_not_recorded_again_until_it_is_forgotten() {
+    fn returned_record_is_not_recorded_again_until_forgotten() {
         let room = room(AT_START);
         let first = of(&room);
         first.record(0x1000, 1);

@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_gives_back_what_was_put_on_it_newest_first() {
+    fn list_is_last_in_first_out() {
         let (head, links) = (AtomicU64::new(0), [const { AtomicU32::new(0) }; 3]);
         let take = || pop(&head, |index| links.get(index as usize).map(|link| link.load(Relaxed)));
         assert_eq!(take(), None);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_returns_are_counted_and_what_belongs_to_them_is_not() {
+    fn entries_and_returns_are_counted_without_their_operands() {
         let enters = [
             code::ENTRY,
             code::CALL,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_sparse_clock_both_halves_are_counted_and_times_are_not() {
+    fn sparse_words_count_both_halves_and_no_times() {
         let both = u64::from(code::EXIT) << 32 | u64::from(code::ENTRY);
         check(&[both; 1], true, 0, 0);
         check(&[both; 8], true, 7, 7);

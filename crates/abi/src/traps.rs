@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_there_is_found_and_nothing_else() {
+    fn only_listed_breakpoints_are_found() {
         let word = AtomicU64::new(0);
         let traps = Traps { word: &word, lists: [list(), list()] };
         assert!(!traps.knows(0) && traps.all().next().is_none());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_found_while_the_others_change() {
+    fn permanent_breakpoints_are_found_while_lists_change() {
         let word = AtomicU64::new(0);
         let traps = Traps { word: &word, lists: [list(), list()] };
         traps.replace(&[500]);

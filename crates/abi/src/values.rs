@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_stored_in_their_width_behind_a_mask_of_what_could_not_be_read() {
+    fn values_are_stored_in_their_width_behind_a_mask_of_unreadable_ones() {
         use step::*;
         let steps = [
             word(REGISTER, 1, 0),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_there_at_the_return() {
+    fn remembered_arguments_are_available_at_the_return() {
         use step::*;
         let words = [
             3 << 8 | 6 << 16,
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_the_memory_of_programs_does_harm() {
+    fn arbitrary_value_programs_and_memory_are_safe() {
         let mut random = 1_u64;
         for _ in 0..20_000 {
             let program: Program = core::array::from_fn(|_| {

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn time_off_belongs_to_the_innermost_call_and_to_those_around_it() {
+    fn off_cpu_time_counts_for_innermost_and_enclosing_calls() {
         let known = [(0, Running), (25, Blocked), (35, Running), (60, Runnable), (64, Running)];
         let calls = calls(Some(&known), &[(10, 1), (20, 2), (40, 0), (50, 3), (55, 0), (90, 0)]);
         let of: Vec<(u32, Off, Off)> =
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_recorded_is_unknown() {
+    fn unrecorded_time_is_unknown() {
         let all = calls(None, &[(10, 1), (20, 2), (40, 0), (50, 0)]);
         assert_eq!((all[0].off, all[1].off, all[1].self_off), (off(0, 0, 20), off(0, 0, 40), off(0, 0, 20)));
         assert_eq!(all[1].off.cpu(40), None);

@@ -60,7 +60,7 @@ fn a_caller_is_known_by_its_return_address() {
 }
 
 #[test]
-fn paths_are_told_apart() {
+fn paths_are_listed_separately() {
     let stacks = ask(NESTED, &["f"], Stacks::new(None));
     same(
         &stacks.question.text(&stacks.known),
@@ -99,7 +99,7 @@ fn lines_are_of_calls_that_take_longer() {
 }
 
 #[test]
-fn what_is_added_up_of_a_recursion_is_the_time_of_its_outermost_calls() {
+fn recursion_sums_outermost_calls_only() {
     let slower = ask(NESTED, &["f"], Lines::new(Form::Text, Some(5), None)).json("slower");
     let row = &slower["functions"][0];
     assert_eq!((&row["slower"], &row["slower_ns"], &row["max_ns"]), (&2.into(), &100.into(), &100.into()));
@@ -281,7 +281,7 @@ fn percentiles_are_of_the_calls_that_returned() {
 }
 
 #[test]
-fn values_are_put_together_and_told_apart() {
+fn values_are_bucketed_by_both_widths() {
     let source = with_numbers(
         "main: E f @1; X f @2; E f @3; X f @4; E f @5; X f @6",
         &[("f", false, 5), ("f", false, -3), ("f", false, 7)],

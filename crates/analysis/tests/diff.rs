@@ -50,7 +50,7 @@ fn columns(list: &[Measure]) -> Options {
 }
 
 #[test]
-fn what_differs_is_told_from_noise() {
+fn differences_are_separated_from_noise() {
     check(
         &calls(&[("f", 100, 1000), ("g", 100, 1000), ("h", 100, 1000)]),
         &calls(&[("f", 100, 1200), ("g", 100, 1010), ("h", 101, 1000)]),
@@ -70,7 +70,7 @@ fn what_differs_is_told_from_noise() {
 }
 
 #[test]
-fn the_more_calls_vary_the_more_a_sum_of_them_may() {
+fn variance_of_calls_widens_noise_of_sums() {
     // The mean is 100 ns more: of calls that are alike, and of calls of which one took most of the
     // time.
     let alike = |mean| calls(&[("f", 100, mean)]);
@@ -112,7 +112,7 @@ fn functions_come_and_go() {
 }
 
 #[test]
-fn paths_tell_from_where_it_differs() {
+fn paths_locate_differences() {
     let program = |one: u64, two: u64| {
         let call = |at: u64, by: &str, long: u64| {
             let (from, to) = (at * 10_000, at * 10_000 + long + at % 7);
@@ -226,7 +226,7 @@ fn recordings(means: &[u64]) -> Vec<MemorySource> {
 }
 
 #[test]
-fn recordings_tell_what_is_noise() {
+fn several_recordings_measure_noise() {
     // The calls of one recording are much alike, but some recordings are slow as a whole.
     let (a, b) = (recordings(&[1000, 1300, 1010, 1400, 1000]), recordings(&[1300, 1400, 1350, 1000, 1500]));
     let options = columns(&[Measure::Avg]);

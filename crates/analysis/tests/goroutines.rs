@@ -67,7 +67,7 @@ fn session(kind: TracerKind) -> Session {
 }
 
 #[test]
-fn waits_are_known_where_the_returns_of_what_parks_were_recorded() {
+fn waits_need_recorded_returns_of_gopark() {
     let mut source = started(CALLS, &[("b", 6, 1, "work"), ("a", 1, 0, "main")]);
     for (kind, expected) in [
         (TracerKind::FunctionGraph, serde_json::json!([0, 4_000_000])),
@@ -94,7 +94,7 @@ fn a_wait_that_is_not_over_has_no_length() {
 }
 
 #[test]
-fn what_is_unknown_is_not_guessed() {
+fn unknown_goroutines_are_not_guessed() {
     // A program of an old version, a goroutine of a thread of C, and a circle of starters in a
     // damaged trace.
     let source =

@@ -191,7 +191,7 @@ fn a_function_that_was_not_recorded() {
 }
 
 #[test]
-fn a_path_says_how_many_of_its_calls_have_no_known_end_and_what_was_lost_on_it() {
+fn paths_count_unfinished_and_lost_calls() {
     let source = recording(
         "
         main: E main @0; E read @100; E copy @150; L 2/3 @180; X main @300

@@ -57,7 +57,7 @@ fn rows_for_programs_say_of_which_functions_calls_are_missing() {
 }
 
 #[test]
-fn a_comparison_names_them() {
+fn diff_names_functions_disabled_by_limit() {
     let (limited, all) = (source(), recording("main: E main @0; E leaf @100; X leaf @200; X main @1000"));
     let diff = diff::collect([&[("a", &limited)], &[("b", &all)]], &diff::Options::default(), None).unwrap();
     let json = output(|out| {
@@ -72,7 +72,7 @@ fn a_comparison_names_them() {
 }
 
 #[test]
-fn info_has_all_of_them_with_their_rates() {
+fn info_lists_all_functions_disabled_by_limit_with_rates() {
     let text = output(|out| info::write(&source(), &info::Options::default(), out));
     assert!(text.contains("leaf, by --max-overhead: 12,300,000 events a second"), "{text}");
 }

@@ -37,7 +37,7 @@ fn check(texts: &[&str], expected: &[&[&str]]) {
 }
 
 #[test]
-fn calls_count_where_they_begin_and_durations_where_they_end() {
+fn calls_count_in_their_first_interval_and_durations_in_their_last() {
     check(
         &[
             "a: E f @100; X f @300; E f @500; X f @600; E g @900",
@@ -55,7 +55,7 @@ fn calls_count_where_they_begin_and_durations_where_they_end() {
 }
 
 #[test]
-fn time_is_that_of_the_outermost_call_also_while_it_goes_on() {
+fn time_counts_outermost_call_while_open() {
     check(
         &["a: E f @100; E f @200; E g @300; X g @400; X f @500", "", "a: X f @2500"],
         &[
@@ -75,7 +75,7 @@ fn threads_add_up_and_their_calls_do_not_mix() {
 }
 
 #[test]
-fn what_was_lost_and_what_was_only_seen_is_counted() {
+fn lost_calls_and_calls_without_durations_are_counted() {
     let [first, second] = &intervals(&["a: C f @10; C f @20; L 4/3 @50", "a: C f @1010"])[..] else {
         panic!()
     };
@@ -85,7 +85,7 @@ fn what_was_lost_and_what_was_only_seen_is_counted() {
 }
 
 #[test]
-fn a_thread_that_ends_takes_its_open_calls_with_it() {
+fn thread_end_closes_its_open_calls() {
     let source = recording("a: E f @100; E g @300");
     let mut live = Live::default();
     live.record(&Record::Sites { sites: source.meta.sites.clone() });
@@ -102,7 +102,7 @@ fn a_thread_that_ends_takes_its_open_calls_with_it() {
 }
 
 #[test]
-fn what_happens_after_the_end_of_an_interval_counts_in_the_next() {
+fn events_after_interval_end_count_in_next_interval() {
     let source = recording("a: E f @100; E g @300; X g @400; E g @1100; X g @1300; X f @1500\nb: E f @900");
     let mut live = Live::default();
     live.record(&Record::Sites { sites: source.meta.sites.clone() });
@@ -189,7 +189,7 @@ proptest! {
 }
 
 #[test]
-fn who_was_called_before_the_first_interval_has_a_row_in_it() {
+fn function_called_before_first_interval_has_a_row() {
     let source = recording("a: E f @100; X f @300");
     let mut live = Live::default();
     live.record(&Record::Sites { sites: source.meta.sites.clone() });
@@ -201,7 +201,7 @@ fn who_was_called_before_the_first_interval_has_a_row_in_it() {
 }
 
 #[test]
-fn events_that_nothing_explains_do_no_harm() {
+fn events_without_metadata_are_tolerated() {
     let source = recording("a: E f @100; X f @300");
     let mut live = Live::default();
     live.events(&Batch { thread: ThreadId(9), events: source.batches[0].events.clone(), ..Batch::default() });

@@ -21,7 +21,7 @@ fn replayed(which: Which) -> String {
 }
 
 #[test]
-fn a_window_cuts_what_its_bounds_cross() {
+fn window_cuts_calls_at_its_bounds() {
     let which = Which {
         from: Some(25_000),
         until: Some(60_000),
@@ -108,7 +108,7 @@ fn calls_of_some_functions_alone() {
 }
 
 #[test]
-fn views_say_that_they_show_a_part() {
+fn views_announce_partial_recordings() {
     let source = recording(CALLS);
     let which = Which { from: Some(25_000), until: Some(60_000), ..Which::default() };
     let part = Part::new(&source, which);
@@ -267,7 +267,7 @@ proptest! {
     /// A part has all calls of the target function that the whole has, and besides them only calls
     /// that lead to them.
     #[test]
-    fn what_leads_to_a_function_is_shown_with_it(words in words(), target in 0..4_u8) {
+    fn target_part_has_targets_and_their_callers(words in words(), target in 0..4_u8) {
         let source = source(&words, false);
         let is_target = |call: &(ThreadId, SiteId, u64, u64)| call.1 == SiteId(target.into());
         let whole: Vec<_> = known(&seen(&source)).into_iter().filter(is_target).collect();

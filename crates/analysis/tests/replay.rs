@@ -92,7 +92,7 @@ fn longjmp() {
 }
 
 #[test]
-fn returns_whose_entry_is_not_in_the_buffer() {
+fn returns_without_entry_in_buffer() {
     check(
         "main: X read/0 @5us; E f @10us; X other @20us; X f @30us",
         "

@@ -62,7 +62,7 @@ fn recursion_through_another_function() {
 }
 
 #[test]
-fn tail_calls_end_with_the_frame_they_share() {
+fn tail_calls_end_with_the_shared_frame() {
     check(
         "main: E main @0; E f @10; T g @20; E leaf @30; X leaf @40; X f/2 @50; X main @60",
         "
@@ -77,7 +77,7 @@ fn tail_calls_end_with_the_frame_they_share() {
 }
 
 #[test]
-fn longjmp_cuts_the_calls_it_leaves() {
+fn longjmp_cuts_unwound_calls() {
     check(
         "main: E main @0; E parse @10; E expr @20; E fail @30; X main/4 @90",
         "

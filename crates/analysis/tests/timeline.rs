@@ -86,7 +86,7 @@ fn blocks(
 }
 
 #[test]
-fn a_close_look_shows_every_call_wherever_it_is_and_whatever_is_kept() {
+fn every_call_is_visible_at_full_zoom() {
     let source = random();
     let all = calls(&source);
     for limits in [TIGHT, Limits::default()] {
@@ -267,7 +267,7 @@ fn callers_and_callees_are_direct_ones_with_their_time() {
 }
 
 #[test]
-fn boxes_of_a_flame_graph_lie_on_their_callers_and_what_is_too_narrow_is_not_there() {
+fn flame_graph_boxes_lie_on_callers_and_narrow_boxes_are_omitted() {
     let source = recording(
         "a: E main @0; E f @10; E g @20; X g @50; X f @60; E g @70; X g @75; E h @80; X h @81; X main @100",
     );
@@ -308,7 +308,7 @@ fn boxes_of_a_flame_graph_lie_on_their_callers_and_what_is_too_narrow_is_not_the
 }
 
 #[test]
-fn what_is_missing_has_a_place_and_calls_without_duration_are_there() {
+fn losses_have_positions_and_calls_without_duration_are_kept() {
     let source = recording("a: E f @10; C g <-0x1 @20; L 3/2 @30; X f @90\nb: C g <-0x1 @40");
     let (timeline, _) = Timeline::new(&source, Limits::default(), None).unwrap();
     let window = timeline.window(&source, ThreadId(0), (0, 100), 0);
@@ -328,7 +328,7 @@ fn deeper_calls_than_are_kept_are_counted() {
 }
 
 #[test]
-fn a_call_whose_end_is_not_known_is_cut_at_every_zoom_level() {
+fn call_of_unknown_end_is_cut_at_every_zoom_level() {
     let source = recording(
         "
         a: E f @0; E g @10; X g @20; E g @30; < g/1 @40; E h @40; X h @50; X f @2000

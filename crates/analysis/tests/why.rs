@@ -95,20 +95,20 @@ fn the_parts_are_all_of_the_time() {
 }
 
 #[test]
-fn what_is_not_known_is_not_made_up() {
+fn missing_kernel_events_are_reported_as_unknown() {
     let mut source = waiting();
     source.wakings.clear();
     source.system_calls.clear();
     source.meta.kernel_events = None;
     let text = ask(&source, false, false);
     assert!(text.contains("blocked (the system call is not known) <- want_lock"), "{text}");
-    assert!(text.contains("it is not known who woke it") && text.contains("--events"), "{text}");
+    assert!(text.contains("its waker is unknown") && text.contains("--events"), "{text}");
     source.switches.clear();
     assert!(ask(&source, false, false).contains("21.000 ms  unknown"), "{text}");
 }
 
 #[test]
-fn time_that_the_recorder_took_is_told_apart() {
+fn time_taken_by_recorder_is_marked() {
     let mut source = waiting();
     let waking = &mut source.wakings.get_mut(&ThreadId(0)).expect("a log").entries[0];
     (waking.pid, waking.tid) = (999, 999);
@@ -147,7 +147,7 @@ fn the_rest_of_a_call_in_a_forked_child_is_no_slow_call() {
 }
 
 #[test]
-fn a_call_that_was_cut_is_no_slow_call_and_what_was_slow_in_it_is() {
+fn cut_call_is_not_slow_but_its_callees_may_be() {
     let lost = "E handle @10ms; L 5/1 @11ms; E other @40ms; X other @60ms; X run @61ms";
     for (events, durations) in [
         (format!("main: E run @1ms; {lost}"), vec![]),
@@ -167,7 +167,7 @@ fn a_call_that_was_cut_is_no_slow_call_and_what_was_slow_in_it_is() {
 }
 
 #[test]
-fn locks_are_told_by_symbol() {
+fn locks_are_named_by_symbol() {
     let answer: Value =
         serde_json::from_str(&locks(&waiting(), false, None, true).expect("an answer")).expect("JSON");
     let lock = &answer["locks"][0];
@@ -191,7 +191,7 @@ fn parked() -> MemorySource {
 }
 
 #[test]
-fn a_goroutine_waits_for_what_the_caller_of_gopark_waits_for() {
+fn goroutine_wait_is_named_after_caller_of_gopark() {
     let text = ask(&parked(), false, false);
     let expected = "30.000 ms  handle  goroutine-100  at 0.000000 s
      7.000 ms  blocked in chan receive <- runtime.chanrecv
@@ -201,7 +201,7 @@ fn a_goroutine_waits_for_what_the_caller_of_gopark_waits_for() {
 ";
     let body = text.split_once("30.000").map(|(_, rest)| format!("30.000{rest}")).expect("the call");
     assert_eq!(body.trim_end(), expected.trim_end(), "{text}");
-    assert!(text.contains("a goroutine's wait lasts until it runs again"), "{text}");
+    assert!(text.contains("its wait lasts until it runs again"), "{text}");
     let json: Value = serde_json::from_str(&ask(&parked(), true, false)).expect("JSON");
     let did = &json["calls"][0]["did"];
     assert_eq!((&did["ran_ns"], &did["unknown_ns"]), (&0.into(), &16_000_000.into()), "{did:#}");
@@ -211,7 +211,7 @@ fn a_goroutine_waits_for_what_the_caller_of_gopark_waits_for() {
 }
 
 #[test]
-fn it_is_told_where_it_was_not_recorded_when_goroutines_waited() {
+fn missing_gopark_is_reported() {
     let mut source = recording("goroutine: E handle @10ms; X handle @40ms");
     source.meta.threads[0].goroutine = Some(7);
     let text = ask(&source, false, false);
@@ -256,7 +256,7 @@ fn check_states(source: &MemorySource, expected: [u64; 4]) {
 }
 
 #[test]
-fn a_goroutine_has_the_states_of_the_thread_that_runs_it() {
+fn goroutine_has_states_of_its_thread() {
     let source = run_by_threads("E runtime.execute @5ms; E runtime.schedule @6ms");
     check_states(&source, [26, 20, 0, 4]);
     let text = ask(&source, false, false);

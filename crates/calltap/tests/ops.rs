@@ -129,7 +129,7 @@ fn several_are_called_in_order_with_their_mask() {
 }
 
 #[test]
-fn thirty_two_at_once() {
+fn thirty_two_ops_are_registered_together() {
     let _alone = alone();
     let mut all: Vec<_> = (0..calltap::MAX_OPS).map(|_| counting(&["*::some::add"])).collect();
     assert!(matches!(register(Ops::new("one too many", |_: &Call| ())), Err(Error::TooMany)));
@@ -309,7 +309,7 @@ fn frames_below_a_callback_are_seen() {
 }
 
 #[test]
-fn a_child_goes_on() {
+fn forked_child_continues_tracing() {
     let _alone = alone();
     let (counter, calls) = counting(&["ops::some::*"]);
     // SAFETY: the child calls no code that allocates except the library, and no thread holds the

@@ -383,7 +383,7 @@ fn a_callback_at_the_entry_sees_arguments_and_parent() {
 }
 
 #[test]
-fn a_thread_that_was_interrupted_in_a_gate_finds_what_is_there_then() {
+fn interrupted_thread_in_gate_sees_current_ops() {
     let _alone = alone();
     static CALLS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
     let make = |n: usize| {

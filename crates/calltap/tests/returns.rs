@@ -113,7 +113,7 @@ fn a_panic_ends_a_call() {
 }
 
 #[test]
-fn a_future_ends_when_it_is_ready_or_dropped() {
+fn future_ends_when_ready_or_dropped() {
     let _alone = alone();
     let (_ops, seen, entries) = noting(&["*::some::later"]);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -165,7 +165,7 @@ fn only_ops_that_saw_the_entry_see_the_return() {
 }
 
 #[test]
-fn a_filter_that_matches_nothing_is_told() {
+fn filter_without_match_is_an_error() {
     let _alone = alone();
     let new = || Ops::new("nothing", |_: &Call| ()).filter(["no_such_function"]);
     let error = register(new()).expect_err("nothing to trace");

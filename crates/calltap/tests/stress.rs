@@ -47,7 +47,7 @@ fn round(n: u64) {
 const SECONDS: u64 = 3;
 
 #[test]
-fn ops_come_and_go_under_calls() {
+fn ops_register_and_unregister_during_calls() {
     let _alone = alone();
     let stop = Arc::new(AtomicBool::new(false));
     let caller = |stop: Arc<AtomicBool>| {
@@ -140,7 +140,7 @@ fn unregister_waits_for_a_callback_that_blocks() {
 }
 
 #[test]
-fn an_ops_that_stays_misses_nothing() {
+fn permanent_ops_sees_every_call() {
     let _alone = alone();
     #[traced]
     fn counted(n: u64) -> u64 {

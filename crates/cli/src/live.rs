@@ -156,9 +156,9 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
         true => String::new(),
         false => format!("; {what} {}", units::duration(time.as_nanos() as u64)),
     };
-    let (written, stopped) = (took("written in", written), took("stopped for", stopped));
+    let (written, stopped) = (took("code written in", written), took("stopped for", stopped));
     let on = units::counted(u64::from(on), "function");
-    tell!("calltap: {of}{on} switched on, {} off{written}{stopped}", units::count(u64::from(off)));
+    tell!("calltap: {of}{on} enabled, {} disabled{written}{stopped}", units::count(u64::from(off)));
     Ok(())
 }
 
@@ -195,7 +195,7 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
     )?;
     writeln!(
         out,
-        "functions  {} enabled, {} ever enabled; switched {state}",
+        "functions  {} enabled, {} enabled at some time; tracing is {state}",
         status.sites_on, status.sites_known
     )?;
     writeln!(
@@ -258,7 +258,7 @@ fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
 
 fn detach(pid: u32, of: &str) -> Result<()> {
     if let Some(Answer::Detaching) = ask(pid, &Request::Detach)? {
-        tell!("calltap: {of}the calltap that recorded it has ended on request, and detached");
+        tell!("calltap: {of}its recorder detached and ended");
         return Ok(());
     }
     let left = calltap_session::detach_process(pid)?;

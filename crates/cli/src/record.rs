@@ -51,9 +51,7 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
             bail!("--duration needs '-p PID': a program that calltap starts is recorded until it ends")
         }
         (false, None) if arguments.is_given("max-overhead") && !keeps_all(arguments) => {
-            bail!(
-                "--max-overhead is for '-p PID' only: of a program that calltap starts, nothing is switched off"
-            )
+            bail!("--max-overhead needs '-p PID': in a program that calltap starts, no function is disabled")
         }
         (false, None) => Ok(Subject::Program(command)),
         (true, Some(pid)) => {
@@ -333,20 +331,25 @@ pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     )
 }
 
-/// Returns a sentence such as `switched off to keep within --max-overhead: leaf (12,300,000
-/// events/s), work (1,230,000 events/s) and 3 more`, followed by `hint`.
+/// Returns a sentence such as `2 functions were disabled by --max-overhead (leaf: 12,300,000
+/// events/s, work: 1,230,000 events/s): ...`; `hint` follows the number of those not named.
 pub fn disabled(functions: &[(String, f64)], hint: &str) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = functions
         .iter()
         .take(SHOWN)
-        .map(|(name, rate)| format!("{} ({} events/s)", demangle(name), units::count(*rate as u64)))
+        .map(|(name, rate)| format!("{}: {} events/s", demangle(name), units::count(*rate as u64)))
         .collect();
     let more = match functions.len().saturating_sub(SHOWN) {
         0 => String::new(),
         n => format!(" and {n} more{hint}"),
     };
-    format!("switched off to keep within --max-overhead: {}{more}", shown.join(", "))
+    let be = if functions.len() == 1 { "was" } else { "were" };
+    format!(
+        "{} {be} disabled by --max-overhead ({}{more}): later calls are missing, and callers' times include them; '--max-overhead none' keeps all",
+        units::counted(functions.len() as u64, "function"),
+        shown.join(", ")
+    )
 }
 
 /// Returns the program's exit status, unless the program succeeded and the recording failed, or has

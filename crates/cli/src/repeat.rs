@@ -28,7 +28,9 @@ impl Runs {
         }
         match parse(&text) {
             Some(runs) => Ok(Some(runs)),
-            None => bail!("--repeat: '{text}' is neither a number of runs (5) nor one of so many (2/5)"),
+            None => bail!(
+                "--repeat: '{text}' is neither a number of runs (5) nor a first run and a number of runs (2/5)"
+            ),
         }
     }
 

@@ -296,7 +296,7 @@ fn say_part(source: &dyn Source) {
 fn warn_of_loss(meta: &Meta) {
     let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
     if lost > 0 {
-        tell!("calltap: {} lost: what follows is not complete", units::counted(lost, "event"));
+        tell!("calltap: {} lost: the output is not complete", units::counted(lost, "event"));
     }
 }
 

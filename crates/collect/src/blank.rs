@@ -24,7 +24,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn pages_are_blank_until_they_are_written_to() {
+    fn pages_are_blank_until_written() {
         let shared = Shared::map(&tempfile::tempfile().unwrap(), 8, 8).unwrap();
         let write = |chunk, offset: usize| shared.chunk(chunk).unwrap()[offset / 8].store(1, Relaxed);
         write(0, 0x100);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_when_everything_written_is_counted_and_not_before() {
+    fn governor_measures_after_all_written_events_are_counted() {
         let rates = Rates::default();
         let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
         let (idle, busy) = (LEAST / 2, Duration::from_millis(20));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breakpoint_s_calls_are_judged_by_what_they_cost() {
+    fn breakpoint_calls_are_judged_by_breakpoint_cost() {
         let traps = Costly { traps: HashSet::from([7]), ..Costly::default() };
         for (costly, off) in [(Costly::default(), None), (traps, Some(7))] {
             let rates = Rates::default();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_little_stays_on() {
+    fn cheap_functions_stay_enabled() {
         check(&[], 0);
         check(&[(400_000, 1), (10, 2)], 0);
     }
@@ -373,13 +373,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_goes_than_must() {
+    fn governor_disables_no_more_calls_than_necessary() {
         // Of 74.6 ms of the program's own, 2.98 may stay: the second costs 2.9, the third 2.5.
         assert_eq!(chosen(&[(2_000_000, 1), (290_000, 2), (250_000, 3)], &[]), [1, 3]);
     }
 
     #[test]
-    fn leaves_go_first_unless_they_cost_much_less() {
+    fn leaf_functions_are_disabled_first_unless_much_cheaper() {
         let counts = [(1_000_000, 1), (900_000, 2), (200_000, 3)];
         assert_eq!(chosen_of(&counts, &[], &[1]), [2, 1]);
         assert_eq!(chosen_of(&counts, &[], &[1, 2]), [1, 2]);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_a_leaf_until_it_is_seen_to_call() {
+    fn function_is_a_leaf_until_a_call_is_observed() {
         let rates = Rates::default();
         (0..160).for_each(|_| rates.count(SiteId(3)));
         (0..10).for_each(|_| rates.count_calling(SiteId(3)));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_disabled_in_a_burst_is_given_back_and_looked_at_early() {
+    fn functions_disabled_in_burst_are_reenabled_and_remeasured() {
         let rates = Rates::default();
         let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
         let mut look = |calls: u32, ms: u64| {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_named_goes_last() {
+    fn governor_disables_named_functions_last() {
         let counts = [(350_000, 1), (300_000, 2), (200_000, 3)];
         assert_eq!(chosen(&counts, &[]), [1, 3]);
         assert_eq!(chosen(&counts, &[1]), [2, 3]);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everything_is_too_frequent_everything_goes() {
+    fn governor_disables_all_frequent_functions() {
         check(&[(3_000_000, 1), (3_000_000, 2)], 2);
     }
 }

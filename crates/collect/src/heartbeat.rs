@@ -20,7 +20,7 @@ const NICENESS: [i32; 3] = [-20, -10, -5];
 /// Raises the priority of the calling thread as far as this process may: the program waits for late
 /// work of the thread, or loses events by it. Threads and processes that it begins would inherit
 /// the priority.
-pub fn hurry() {
+pub fn raise_priority() {
     raise(gettid());
 }
 
@@ -31,7 +31,7 @@ fn raise(thread: Pid) {
 /// Gives a thread of this process real-time priority, or else raises its priority: nothing waits
 /// for the thread, and its late work is lost. It must have little to do, as no thread of the
 /// program runs on that processor meanwhile.
-pub fn hurry_most(thread: Pid) {
+pub fn set_real_time(thread: Pid) {
     if !urgent::real_time(Pid::as_raw(Some(thread))) {
         raise(thread);
     }
@@ -48,7 +48,7 @@ impl<'s> Heartbeat<'s> {
     /// Begins the heartbeat. Only it may use `over`.
     pub fn begin<'e>(scope: &'s Scope<'s, 'e>, shared: &'e Shared, over: &'s AtomicBool) -> Heartbeat<'s> {
         let beating = scope.spawn(move || {
-            hurry_most(gettid());
+            set_real_time(gettid());
             while !over.load(Acquire) {
                 shared.control().heartbeat.fetch_add(1, Relaxed);
                 thread::park_timeout(BEAT);

@@ -40,7 +40,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn threads_exist_until_they_are_joined() {
+    fn threads_exist_until_joined() {
         let own = std::process::id();
         let (begun, tid) = mpsc::channel();
         let (end, ending) = mpsc::channel::<()>();

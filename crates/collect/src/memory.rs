@@ -87,7 +87,7 @@ mod tests {
     const MACHINE: (&str, &str) = ("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    4000 kB\n");
 
     #[test]
-    fn a_machine_without_groups_has_what_it_says() {
+    fn machine_without_cgroups_has_memory_of_meminfo() {
         check(&[MACHINE], 4000 << 10);
         check(&[], u64::MAX);
         check(&[MACHINE, ("proc/self/cgroup", "0::/\n")], 4000 << 10);

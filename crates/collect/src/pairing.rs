@@ -1,5 +1,6 @@
-//! Pairs the event words of a thread into events that say which calls end, by which each view keeps
-//! its [`Calls`](calltap_trace::Calls); here frames are proven dead.
+//! Pairs returns with entries: computes for each event word of a thread how many open frames it
+//! ends, from the stack slot of the event. Views apply the number by
+//! [`Calls`](calltap_trace::Calls).
 //!
 //! Every event of a call that returns tells where its return address lies, its *slot*. Stacks grow
 //! down, so the slots of open frames on one stack strictly decrease, and a frame is dead as soon as
@@ -28,9 +29,9 @@ mod copies;
 mod fit;
 mod lost;
 mod moves;
-mod muting;
 mod nonlocal;
 mod stacks;
+mod unrecorded;
 
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
@@ -39,14 +40,14 @@ use fit::Fit;
 use stacks::SuspendedStacks;
 pub(crate) use stacks::push_switch;
 
-/// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes,
-/// modulo 2^42.
+/// An open frame: its site, `TAIL`, `UNRECORDED`, and from bit `SLOT` on its slot in units of 8
+/// bytes, modulo 2^42.
 pub type Frame = u64;
 /// Flag of a frame that was entered by a jump, and shares the slot of the frame that jumped.
 const TAIL: Frame = 1 << 20;
 /// Flag of a frame whose return is not recorded any more.
-const MUTED: Frame = 1 << 21;
-/// Bit that is flipped in a muted frame: its slot then fits no event, so that
+const UNRECORDED: Frame = 1 << 21;
+/// Bit that is flipped in an unrecorded frame: its slot then fits no event, so that
 /// [`OpenCalls::pair_graph`] hands each event next to it to [`OpenCalls::pair`].
 const FAR: Frame = 1 << 63;
 /// First bit of the slot in a frame.
@@ -119,9 +120,9 @@ fn slot_of(frame: Frame) -> u64 {
     frame >> SLOT
 }
 
-/// Returns the slot of a frame, without the flipped bit of a muted one.
+/// Returns the slot of a frame, without the flipped bit of an unrecorded one.
 fn place_of(frame: Frame) -> u64 {
-    slot_of(if frame & MUTED == 0 { frame } else { frame ^ FAR })
+    slot_of(if frame & UNRECORDED == 0 { frame } else { frame ^ FAR })
 }
 
 /// Returns the frame to which an event belongs.
@@ -130,9 +131,9 @@ pub fn frame_of(raw: RawEvent) -> Frame {
     raw.slot << SLOT | u64::from(raw.site().0)
 }
 
-/// Whether a return of `frame` returns from the open frame, which may be muted.
+/// Whether a return of `frame` returns from the open frame, which may be unrecorded.
 fn is_call_of(open: Frame, frame: Frame) -> bool {
-    open == frame || open == frame ^ (MUTED | FAR)
+    open == frame || open == frame ^ (UNRECORDED | FAR)
 }
 
 fn site_of(frame: Frame) -> SiteId {
@@ -314,21 +315,21 @@ impl OpenCalls {
     /// stack, and opens those again whose stack the thread is back on. Returns the number of the
     /// former and the functions of the latter.
     fn leave_before(&mut self, frame: Frame, code: u32) -> (u32, Vec<SiteId>) {
-        let muted = self.muted();
-        self.depth -= muted;
+        let unrecorded = self.count_unrecorded();
+        self.depth -= unrecorded;
         if !self.placed {
-            return (muted as u32, Vec::new());
+            return (unrecorded as u32, Vec::new());
         }
         let next_to = self.next_to(frame, code);
         if next_to == Some(0) && slot_of(frame) > self.floor {
-            return (muted as u32, Vec::new());
+            return (unrecorded as u32, Vec::new());
         }
         let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
         if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
             let back = self.suspended.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
             let (left, resumed) = self.go_back_to(&back);
-            return (left + muted as u32, resumed);
+            return (left + unrecorded as u32, resumed);
         }
         // An entry above all frames is of a function that had begun when recording began. Like an
         // open frame it shows which stack the thread is on.
@@ -338,7 +339,7 @@ impl OpenCalls {
             self.suspended.raise_top(slot_of(frame));
         }
         self.find_floor(slot_of(frame));
-        ((left + muted) as u32, Vec::new())
+        ((left + unrecorded) as u32, Vec::new())
     }
 
     /// Removes the newest frames, keeping aside those that may continue on another stack. `own`: a

@@ -241,8 +241,8 @@ impl Reader {
         self.cursor.next_chunk();
     }
 
-    /// Notes the losses before the first event, once that is there: nothing else tells their time.
-    /// Overwritten events precede all that is there.
+    /// Records the losses before the first event, with that event's time: the agent stores no time
+    /// for them. Overwritten events precede all readable ones.
     fn begin(&mut self, shared: &Shared, chunk: u32) {
         let ticks = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, self.sparse));
         let (Some(ticks), Some(header)) = (ticks, shared.chunk_header(chunk)) else { return };

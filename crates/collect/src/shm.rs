@@ -32,9 +32,7 @@ use std::time::Duration;
 
 /// Error: a process that may write to the session's files has truncated them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "the session's shared memory was truncated by another process: nothing more is traced; attach again to go on"
-)]
+#[error("the session's shared memory was truncated by another process: tracing has stopped; attach again")]
 pub struct Truncated;
 
 /// Returns the size of a control file with `chunks` chunks, in bytes.

@@ -47,7 +47,7 @@ pub fn copy(from: &Shared) -> io::Result<Copied> {
     let rings = copy_tables(from.file())?;
     // The copying thread alone has a raised priority: encoding the copy later need not be fast.
     let copying = || {
-        heartbeat::hurry();
+        heartbeat::raise_priority();
         let last = (1..TIMES).map(|_| copy_threads(from, &rings)).find(|copied| copied.2 == 0);
         last.unwrap_or_else(|| copy_threads(from, &rings))
     };

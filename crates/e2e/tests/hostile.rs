@@ -217,10 +217,10 @@ fn clients_without_the_token_cannot_exhaust_the_page_server() {
     let began = Instant::now();
     assert_eq!(told(&host, b"GET / HTTP/1.1\r\nX: "), "");
     assert!(began.elapsed() < HANGS, "a head that never ends");
-    assert!(server.0.try_wait().expect("our own child").is_none());
+    assert!(server.0.try_wait().expect("the test's own child").is_none());
     // SAFETY: a signal to a child of this process.
     unsafe { libc::kill(server.0.id() as i32, libc::SIGINT) };
-    assert!(server.0.wait().expect("our own child").success());
+    assert!(server.0.wait().expect("the test's own child").success());
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn check(build: &'static Build, command: &[&str]) {
     assert!(calltap_run(&["record", "-q", "-o", "/dev/null", "--", "true"]).status.success());
     let pid_word = pid.to_string();
     let status = calltap_run(&["status", "-p", &pid_word]);
-    one_line(&status, &["an earlier calltap was killed", "calltap detach"]);
+    one_line(&status, &["a calltap was killed", "calltap detach"]);
     let run = calltap_run(&[command, &["-p", &pid_word]].concat());
     assert!(run.status.success(), "{what}: {}", run.stderr);
     assert_eq!(changed_text(pid), [""; 0], "{what}: {}", run.stderr);
@@ -90,7 +90,7 @@ fn running(program: &Program) -> Vec<u32> {
 // A forked child waits until the recorder traces it (PTRACE_SEIZE). If the recorder is killed
 // before that, the child must end instead of waiting.
 #[test]
-fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
+fn recorder_killed_after_fork_leaves_no_stopped_program() {
     let program = compile(&PLACED[0], &["resident.c"], &[]);
     for round in 0..60 {
         let mut recorder = start(&program);
@@ -113,7 +113,7 @@ fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
 // A static program is traced for its first moments: a recorder killed in that time could leave it
 // stopped for ever.
 #[test]
-fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
+fn recorder_killed_during_start_leaves_no_stopped_program() {
     adopt_orphans();
     for build in [&PLACED[0], &BARE_PLACED[0]] {
         let program = compile(build, &["resident.c"], &[]);

@@ -140,7 +140,7 @@ fn flame_graph() {
 }
 
 #[test]
-fn progress_is_told() {
+fn progress_is_reported() {
     let mut told = Vec::new();
     let mut progress = |events| told.push(events);
     csv(&program(), &Options::default(), &mut Vec::new(), Some(&mut progress)).unwrap();

@@ -69,7 +69,7 @@ const PROGRAM: &str = "
     main: E g @1040; X g @1045; C tick <-0x401000 @1046; X main @1100";
 
 #[test]
-fn a_file_says_what_the_recording_said() {
+fn report_of_file_equals_report_of_recording() {
     let memory = recording(PROGRAM);
     let path = std::env::temp_dir().join(format!("calltap-analysis-{}.data", std::process::id()));
     let file = through_file(&path, &memory);
@@ -128,7 +128,7 @@ fn many() -> MemorySource {
 }
 
 #[test]
-fn several_readers_report_what_one_does() {
+fn parallel_readers_report_the_same() {
     let memory = many();
     let path = std::env::temp_dir().join(format!("calltap-readers-{}.data", std::process::id()));
     let file = through_file(&path, &memory);

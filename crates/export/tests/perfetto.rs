@@ -258,7 +258,7 @@ fn calls_deeper_than_perfetto_can_show_are_counted() {
 }
 
 #[test]
-fn protoc_can_read_it() {
+fn protoc_decodes_the_export() {
     let protoc = std::process::Command::new("protoc")
         .arg("--decode_raw")
         .stdin(std::process::Stdio::piped())

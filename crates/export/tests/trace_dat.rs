@@ -166,7 +166,7 @@ const PROGRAM: &str = "
     main: E hang @3000; E f <-0x401410 @3001; X f @4001";
 
 #[test]
-fn calls_are_entries_and_exits_and_what_is_lost_is_missing() {
+fn calls_are_entries_and_exits_and_losses_are_marked() {
     same(
         &decoded(&exported(&recording(PROGRAM), Version::V6)),
         "
@@ -202,7 +202,7 @@ fn calls_are_entries_and_exits_and_what_is_lost_is_missing() {
 }
 
 #[test]
-fn trace_cmd_shows_all_of_it() {
+fn trace_cmd_shows_every_event() {
     reported(
         &recording(PROGRAM),
         "
@@ -270,7 +270,7 @@ fn ticks_that_are_no_time_are_those_of_a_counter() {
 }
 
 #[test]
-fn callers_are_named_as_in_the_replay_wherever_they_are() {
+fn callers_are_named_as_in_replay() {
     // Callers in a function, after the last call of a function where the next begins, between
     // functions, outside of all modules, and unknown.
     let source = recording(

@@ -169,7 +169,7 @@ impl Clock {
         match buffer.clock.as_str() {
             "mono" => Clock { kind: ClockKind::Monotonic, note: None, pairs: Vec::new() },
             name @ ("counter" | "uptime") => {
-                of(ClockKind::Counter, format!("the kernel's clock '{name}' tells no times of events"))
+                of(ClockKind::Counter, format!("the kernel's clock '{name}' has no times of events"))
             }
             "x86-tsc" | "tsc2nsec" => match head.options.tsc_to_ns {
                 Some((mult, shift)) => {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_did_last_is_known_as_far_as_all_is_recorded() {
+    fn last_state_is_known_to_end_of_complete_recording() {
         check("+0@1 -0@3 !@5", "r1 b3 ?5", 0);
         check("+0@1 -0@3", "r1 b3", 0);
         check("+0@1 =0@3", "r1 w3", 0);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_shown_is_told_in_a_sentence() {
+    fn hidden_events_are_summarised() {
         let kinds = |counts: &[u64]| counts.iter().map(|count| (format!("k{count}"), *count)).collect();
         let summary = Summary { not_shown: kinds(&[7, 4, 1]), ..Summary::default() };
         assert_eq!(summary.sentences(), ["12 events of 3 kinds not shown: k7 7, k4 4, k1 1"]);

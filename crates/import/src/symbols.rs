@@ -115,7 +115,7 @@ mod tests {
         ffffffff81000050 D data\nffffffff81000100 t alias\nffffffffc0000000 t inside\t[xfs]\nno symbol\nffffffffc0000040 t last\t[xfs]\n";
 
     #[test]
-    fn an_address_lies_in_the_function_before_it() {
+    fn address_lies_in_preceding_function() {
         let symbols = Symbols::parse(TEXT, false);
         let name = |address| symbols.at(address).map(|symbol| symbol.name.as_str());
         assert_eq!(name(0xffffffff81000000), Some("first"));

@@ -116,7 +116,7 @@ pub(crate) fn replayed(path: &Path) -> (String, Totals) {
 }
 
 #[test]
-fn an_exported_trace_is_imported_as_it_was() {
+fn exported_trace_is_imported_unchanged() {
     let directory = TempDir::new().unwrap();
     let original = original(directory.path());
     for version in [Version::V6, Version::V7] {

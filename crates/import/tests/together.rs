@@ -141,7 +141,7 @@ pub fn events(reader: &TraceReader, thread: u32) -> Vec<(u64, String, EventKind)
 }
 
 #[test]
-fn one_recording_beside_another_is_as_it_was() {
+fn recording_beside_another_is_unchanged() {
     let directory = TempDir::new().unwrap();
     let original = original(directory.path());
     let output = directory.path().join("merged.data");
@@ -222,7 +222,7 @@ fn calls_of_the_kernel_are_within_those_of_the_program() {
 }
 
 #[test]
-fn by_other_clocks_they_are_beside_one_another() {
+fn recordings_of_other_clocks_are_aligned() {
     let directory = TempDir::new().unwrap();
     let program = program(directory.path(), ClockKind::Sparse);
     let kernel = kernel(directory.path(), of(ClockKind::Monotonic), |ticks| 1000 + ticks / 2);

@@ -46,7 +46,7 @@ mod tests {
     use super::demangle;
 
     #[test]
-    fn demangles_what_compilers_make() {
+    fn demangles_names_of_compilers() {
         let cases = [
             ("main", "main"),
             ("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad"),

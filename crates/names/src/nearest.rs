@@ -64,7 +64,7 @@ mod tests {
     use super::nearest_names;
 
     #[test]
-    fn offers_near_misses_first_and_then_names_containing_it() {
+    fn offers_near_misses_then_names_containing_the_word() {
         let names = ["malloc", "calloc", "realloc", "free", "my_mallok_hook", "Malloc"];
         assert_eq!(nearest_names("mallok", names, 3), ["Malloc", "malloc", "calloc"]);
         assert_eq!(nearest_names("mallok_hook", names, 5), ["my_mallok_hook"]);

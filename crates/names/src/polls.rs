@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_polls_is_known_by_its_name_in_both_manglings() {
+    fn polling_functions_are_recognized_in_both_manglings() {
         use Polled::*;
         check("app::serve::{{closure}}", Some((Closure, Some("app::serve::{{closure}}"))));
         check("app::serve::{closure#0}", Some((Closure, Some("app::serve::{closure#0}"))));
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_wakes_a_task_is_known_by_its_name() {
+    fn waking_functions_are_recognized_by_name() {
         assert!(wakes("tokio::runtime::task::waker::wake_by_val"));
         assert!(wakes("tokio::runtime::task::waker::wake_by_ref::<T, S>"));
         assert!(!wakes("tokio::runtime::task::waker::clone_waker") && !wakes("app::waker::wake_by_val"));
     }
 
     #[test]
-    fn what_is_dropped_is_told_by_the_name() {
+    fn dropped_type_is_read_from_name() {
         assert_eq!(dropped("core::ptr::drop_in_place<app::f::{{closure}}>"), Some("app::f::{{closure}}"));
         assert_eq!(dropped("core::ptr::drop_in_place::<app::W<u8>>"), Some("app::W<u8>"));
         assert_eq!(dropped("core::ptr::drop"), None);

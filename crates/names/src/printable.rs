@@ -38,7 +38,7 @@ mod tests {
     use super::{printable, printable_bytes};
 
     #[test]
-    fn what_cannot_be_seen_is_escaped_and_all_else_is_as_it_was() {
+    fn invisible_characters_are_escaped_and_others_kept() {
         let cases = [
             ("std::vec<int>::push(int const&)", "std::vec<int>::push(int const&)"),
             ("größe_\u{4e16}", "größe_\u{4e16}"),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_that_matches_says_it() {
+    fn last_matching_word_decides() {
         check("free", "free", "");
         check("parse_* !parse_all", "parse_line", "");
         check("!parse_all parse_*", "malloc free parse_line parse_all _ZN1a1bEv", "");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_nothing_is_known_in_order() {
+    fn words_without_match_are_listed_in_order() {
         check("nothing parse_line no* free nothing", "free parse_line", "nothing no* nothing");
         check("", "", "");
     }

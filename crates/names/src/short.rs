@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_what_tells_them_apart() {
+    fn shortened_names_stay_distinct() {
         let cases = [
             ("main", "main"),
             ("std::vector<int, std::allocator<int> >::push_back(int const&)", "std::vector<..>::push_back"),

@@ -181,7 +181,7 @@ fn a_site_is_switched_on_off_and_to_another_stub_under_running_threads() {
 }
 
 #[test]
-fn a_batch_needs_no_barrier_before_its_end_even_if_it_is_switched_back_at_once() {
+fn batch_needs_no_barrier_before_its_end_even_if_switched_back_at_once() {
     let (on, off) = (branch(STUB), NOP);
     let store = |word: u32| Act::Store(0, word.to_le_bytes().to_vec());
     let acts = vec![store(on), store(off), store(on), Act::Barrier];

@@ -113,7 +113,7 @@ fn log_of(sites: &[Site], ways: &[(State, State, Demand)], transition: Transitio
 }
 
 #[test]
-fn what_is_done_to_code_is_as_the_protocol_has_it() {
+fn audit_accepts_logs_of_the_protocol() {
     let audit = Audit::of(log());
     assert_eq!(audit.faults, []);
     assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 72));
@@ -139,7 +139,7 @@ fn a_breakpoint_that_stays_is_one_store_under_running_threads() {
 }
 
 #[test]
-fn a_log_is_read_as_it_was_written() {
+fn log_round_trips() {
     for entry in log() {
         let line = entry.to_string();
         assert_eq!(line.parse(), Ok(entry), "{line}");
@@ -220,7 +220,7 @@ fn two_steps_at_once_are_found() {
 }
 
 #[test]
-fn a_changed_byte_is_found_wherever_it_is() {
+fn changed_byte_is_found_at_any_position() {
     for byte in 0..200 {
         let changed = |log: &[Entry], at: usize| {
             let Entry::Write(place, bytes) = &log[at] else { return None };

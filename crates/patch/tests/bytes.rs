@@ -93,7 +93,7 @@ fn an_entry_only_stub_jumps_into_the_body() {
 }
 
 #[test]
-fn where_exits_are_rewritten_a_stub_jumps_into_the_body_and_is_called_when_it_is_left() {
+fn stub_of_rewritten_exits_jumps_to_body_and_is_called_at_exits() {
     for body in [STUBS + 0x100_0000, 0x5555_0000_1234] {
         let (at, style) = (agent().stub(7).0, Style::Exits);
         let bytes = calltap_patch::stub_bytes(&agent(), Avma(at), Avma(body), HookSet::GRAPH, style).unwrap();
@@ -157,7 +157,7 @@ fn every_combination_of_tracers_has_hooks_of_its_own() {
 }
 
 #[test]
-fn on_a_small_stack_returns_are_left_alone_whatever_is_wanted() {
+fn returns_are_not_replaced_on_small_stacks() {
     for hook_set in HookSet::all().map(HookSet::on_small_stack) {
         assert_eq!(stub::exit_hook(hook_set.number(), Style::CallThrough), None);
         assert_eq!(HookSet::from_number(hook_set.number(), 0), Some(hook_set));
@@ -176,7 +176,7 @@ fn on_a_small_stack_returns_are_left_alone_whatever_is_wanted() {
 }
 
 #[test]
-fn of_a_go_function_returns_are_seen_by_its_exits_alone() {
+fn returns_of_go_functions_are_recorded_by_exits_only() {
     use calltap_abi::event::code;
     for asked in HookSet::all() {
         let hook_set = asked.on_goroutine(true);
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_out_of_reach_is_refused_and_a_veneer_leads_there(far in 0x1_0000_0000u64..0x7000_0000_0000) {
+    fn target_out_of_reach_is_refused_and_veneer_reaches(far in 0x1_0000_0000u64..0x7000_0000_0000) {
         let site = Site::new(&form(0, 0x1000, false), Bias(0)).unwrap();
         prop_assert!(site.bytes(State::Enabled(Avma(far))).is_err());
         let veneer = calltap_patch::veneer_bytes(Avma(far));

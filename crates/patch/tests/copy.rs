@@ -80,7 +80,7 @@ fn check(code: &[u8], alike: usize, from: u64, to: u64) {
 
 proptest! {
     #[test]
-    fn a_copy_does_what_the_original_did(
+    fn copy_behaves_as_original(
         n in 0..FUNCTIONS.len(),
         from in 0x1_0000_0000u64..0x7fff_0000_0000,
         distance in -0x7ff0_0000i64..0x7ff0_0000,
@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn what_refers_to_something_out_of_reach_has_no_copy() {
+fn code_with_unreachable_operands_has_no_copy() {
     let (code, _) = FUNCTIONS[1];
     assert!(copy(code, STAYS, Avma(0x5555_0000_0000), Avma(0x7fff_0000_0000)).is_err());
 }

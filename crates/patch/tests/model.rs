@@ -34,12 +34,12 @@ fn a_nop_of_any_length_is_switched_under_running_threads() {
 }
 
 #[test]
-fn five_nops_become_one_instruction_once_no_thread_is_between_them() {
+fn five_nops_are_joined_once_no_thread_is_inside() {
     check(|place| vec![sites::single_nops(place)]);
 }
 
 #[test]
-fn calls_are_switched_while_threads_are_in_what_they_call() {
+fn calls_are_switched_while_threads_are_in_callees() {
     check(sites::calls);
 }
 
@@ -54,17 +54,17 @@ fn a_jump_in_front_of_a_function_is_never_reached_in_the_making() {
 }
 
 #[test]
-fn an_empty_function_returns_or_jumps_and_never_runs_on_into_what_follows() {
+fn empty_function_returns_or_jumps_without_fall_through() {
     check(sites::empty_functions);
 }
 
 #[test]
-fn what_is_jumped_over_and_what_is_behind_a_return_gives_way_under_running_threads() {
+fn sleds_are_switched_under_running_threads() {
     check(sites::sleds);
 }
 
 #[test]
-fn who_is_seen_to_come_in_is_seen_to_leave() {
+fn entries_are_enabled_after_exits() {
     for transition in TRANSITIONS {
         let last = |case: &Case| {
             let steps = case.site.steps(State::Original, case.state(2), transition).unwrap();
@@ -82,7 +82,7 @@ fn a_function_is_replaced_as_a_whole_once_no_thread_is_at_its_beginning() {
 }
 
 #[test]
-fn a_function_s_own_instructions_give_way_while_all_are_stopped_and_none_is_inside() {
+fn prologue_is_overwritten_while_all_threads_are_stopped_outside() {
     check(sites::prologues);
     check(sites::besides);
     check_mutant("no stop", sites::besides, &|_, acts| without(acts, is_drain));
@@ -95,7 +95,7 @@ fn a_function_s_own_instructions_give_way_while_all_are_stopped_and_none_is_insi
 }
 
 #[test]
-fn a_breakpoint_that_stays_is_written_at_any_time_and_needs_its_handler() {
+fn permanent_breakpoint_is_one_byte_and_needs_its_handler() {
     check(sites::traps);
     let unhandled = |place| {
         let mut cases = sites::traps(place);
@@ -140,12 +140,12 @@ fn check_recoveries(targets: &[usize], twice: bool) {
 }
 
 #[test]
-fn wherever_a_batch_is_cut_short_the_program_runs_on_and_any_change_may_follow() {
+fn interrupted_batch_is_safe_and_recoverable() {
     check_recoveries(&[0, 1, 2, 3], false);
 }
 
 #[test]
-fn the_file_s_bytes_can_be_brought_back_even_if_bringing_them_back_was_cut_short() {
+fn original_bytes_can_be_restored_after_interrupted_restore() {
     check_recoveries(&[0], true);
 }
 
@@ -176,7 +176,7 @@ fn all_but_empty_functions(place: u64) -> Vec<Case> {
 }
 
 #[test]
-fn without_core_syncs_stale_bytes_come_to_harm() {
+fn missing_core_sync_executes_stale_bytes() {
     check_mutant("no core sync", sites::live, &|_, acts| without(acts, |act| matches!(act, Act::Sync(_))));
 }
 
@@ -244,7 +244,7 @@ fn switched_through(transition: Transition) -> impl Fn(u64) -> Vec<Case> {
 }
 
 #[test]
-fn jmp_3f_without_the_a9_that_it_is_written_behind_is_seen_torn() {
+fn jmp_3f_without_a9_step_is_executed_torn() {
     check_mutant("no A9 before", switched_through(Transition::Jmp3f), &|_, acts| without(acts, is_test));
     check_mutant("two bytes at once", switched_through(Transition::Jmp3f), &|_, mut acts| {
         let second = |act: &Act| matches!(act, Act::Store(2, ..));
@@ -317,7 +317,7 @@ fn a_short_jump_written_as_two_bytes_is_seen_torn() {
 }
 
 #[test]
-fn a_short_jump_that_stays_while_the_jump_it_leads_to_goes_runs_in_circles() {
+fn short_jump_without_its_target_jump_loops() {
     check_mutant("the short jump goes last", sites::prefixed, &|case, mut acts| {
         let entry = case.ground.length - 2;
         let goes = |act: &Act| matches!(act, Act::Store(0 | 1, offset, _) if *offset >= entry);

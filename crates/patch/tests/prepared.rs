@@ -97,7 +97,7 @@ fn check(order: [usize; 4], meanwhile: impl FnOnce(&mut Memory), off: &[usize], 
 }
 
 #[test]
-fn what_was_planned_is_written() {
+fn planned_changes_are_written() {
     check([0, 1, 2, 3], |_| {}, &[], Vec::new());
     check([2, 0, 3, 1], |_| {}, &[], Vec::new());
 }

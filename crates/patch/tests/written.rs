@@ -46,7 +46,7 @@ impl Text for Written {
 }
 
 #[test]
-fn data_between_sites_keeps_what_the_program_writes() {
+fn data_between_sites_keeps_concurrent_writes() {
     let mut text = Written { bytes: vec![0; 0x1000], reads: 0 };
     for place in PLACES {
         text.bytes[place as usize..][..NOPS.len()].copy_from_slice(&NOPS);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_found_wherever_the_heap_is() {
+    fn stacks_are_found_at_any_heap_address() {
         let goroutine = GoStack { low: GOROUTINE[0], high: Some(GOROUTINE[1]) };
         for current in [0, 1] {
             for of_c in [false, true] {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_thread_is_no_stack() {
+    fn stack_without_thread_is_not_found() {
         let mut memory = Memory::new(1, false);
         memory.m[0] = 0;
         check(&memory, GOROUTINE[0] + 8, None);

@@ -13,7 +13,7 @@ calltap_sites::reasons! {
     NoProcess = "no-process",
         "no such process", "look for its id again";
     Itself = "calltap-itself",
-        "that is calltap itself", "name another process";
+        "it is calltap itself", "name another process";
     Zombie = "zombie",
         "it has ended (a zombie)", "none";
     Ended = "ended",
@@ -55,7 +55,7 @@ calltap_sites::reasons! {
     UnreadSeccomp { errno: Errno } = "seccomp-unread",
         "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it", "be root";
     Dispatched = "system-calls-dispatched",
-        "a thread of it has its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH), also those that the agent makes", "start it without";
+        "one of its threads dispatches system calls to SIGSYS (PR_SET_SYSCALL_USER_DISPATCH), which includes those of the agent", "start it without";
     System { why: String } = "system",
         "{why}", "see permissions.md";
 
@@ -63,11 +63,11 @@ calltap_sites::reasons! {
     NoThread = "no-thread",
         "it has no thread that calltap can use", "try again";
     NoStack = "no-stack",
-        "each time that calltap stopped its threads, no stack had room", "try again";
+        "at each attempt, no stack of its threads had room", "try again";
     CompatibilityMode = "compatibility-mode",
-        "each time that calltap stopped its threads, they ran 32-bit code", "try again";
+        "at each attempt, its threads ran 32-bit code", "try again";
     Inside { what: String } = "inside",
-        "each time that calltap stopped its threads, they were in {what}", "try again";
+        "at each attempt, its threads were in {what}", "try again";
     ThreadGone = "thread-gone",
         "the thread that was chosen has ended", "try again";
     Stuck = "stuck",
@@ -90,7 +90,7 @@ calltap_sites::reasons! {
     StillRuns = "still-runs",
         "a thread still runs code of a calltap that was killed", "try again";
     NoPlace = "no-place",
-        "no object that it has loaded has room behind its text for the code that loads the agent", "start it with calltap record -- PROGRAM";
+        "none of its objects has room behind its text for the code that loads the agent", "start it with calltap record -- PROGRAM";
     NoRange = "no-range",
         "there is no free address range near it for the agent", "start it with calltap record -- PROGRAM";
     AgentGone = "agent-gone",
@@ -126,7 +126,7 @@ calltap_sites::reasons! {
     Unreadable = "unreadable",
         "its program cannot be read", "see permissions.md";
     UnwinderSymbolsMissing = "unwinder-unknown",
-        "its unwinder is linked in, and it has no symbol of the function that makes the agent's frames known to it", "start it with calltap record -- PROGRAM";
+        "its unwinder is linked in, without a symbol of the function that registers frames", "start it with calltap record -- PROGRAM";
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
     Breakpoints { why: String } = "breakpoints",
@@ -148,13 +148,13 @@ calltap_sites::reasons! {
     Leaving = "leaving",
         "a calltap is detaching from it, and has not finished", "wait";
     Silent = "silent",
-        "the calltap that controls it does not answer", "wait, or end that calltap";
+        "its controller (another calltap) does not answer", "wait, or end that calltap";
     OtherSilent = "other-silent",
-        "the calltap that controls it does not answer another calltap either", "wait, or end that calltap";
+        "its controller does not answer another calltap command either", "wait, or end that calltap";
     NotAttached = "not-attached",
         "calltap is not attached to it", "calltap attach";
     Killed = "killed",
-        "an earlier calltap was killed before it had detached: 'calltap detach' cleans up", "calltap detach";
+        "a calltap was killed before it had detached: 'calltap detach' removes its code", "calltap detach";
     OtherVersion = "other-version",
         "another version of calltap is attached to it: use that one's 'calltap detach'", "use that version";
     OtherBuild = "other-build",
@@ -166,7 +166,7 @@ calltap_sites::reasons! {
     Selection { why: String } = "selection",
         "{why}", "change the filters";
     Mounted = "mounted",
-        "its control directory is mounted: what is traced is changed there", "write to the directory";
+        "its control directory is mounted: change the selection there", "write to the directory";
 }
 
 impl From<io::Error> for Reason {
@@ -181,7 +181,7 @@ mod tests {
     use calltap_sites::reason::assert_documented;
 
     #[test]
-    fn codes_differ_and_the_document_has_them_all() {
+    fn codes_are_unique_and_documented() {
         assert_documented(Reason::ALL);
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allows_everything_forbids_nothing() {
+    fn permissive_filter_forbids_nothing() {
         check(&[], None);
         check(&[vec![i(0x06, 0, 0, ALLOW)], vec![i(0x06, 0, 0, LOG)]], None);
     }
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_done_without_may_fail_and_must_not_kill() {
+    fn optional_system_calls_may_fail_but_not_kill() {
         check(&[only(libc::SYS_membarrier, ERRNO | 38, ALLOW)], None);
         check(&[only(libc::SYS_membarrier, KILL, ALLOW)], Some("membarrier"));
         check(&[only(libc::SYS_membarrier, ERRNO, ALLOW)], Some("membarrier"));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_and_memory_are_as_the_kernel_has_them() {
+    fn bpf_arithmetic_and_memory_equal_the_kernels() {
         // A = (nr + 2) * 3 - nr; stored, loaded, compared with X = 2 nr + 6 of the call to forbid.
         let twice = 2 * libc::SYS_close as u32 + 6;
         let filter = vec![

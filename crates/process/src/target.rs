@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_proc_says_is_understood() {
+    fn status_of_proc_is_parsed() {
         let text =
             "Name:\tx y\nState:\tT (stopped)\nTgid:\t1\nTracerPid:\t12\nSeccomp:\t2\nSeccomp_filters:\t1\n";
         let expected = Condition { state: 'T', tracer: 12, seccomp: 2, shadow_stack: false };

@@ -149,7 +149,7 @@ fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
 }
 
 #[test]
-fn hooks_for_small_stacks_need_little_of_them() {
+fn hooks_for_small_stacks_use_little_stack() {
     // A Go function whose stack check has passed has at least 928 bytes, of which functions that it
     // calls without a check may take 800.
     const MOST: usize = 200;

@@ -73,7 +73,11 @@ fn check(command: &str, units: &[(&str, &str, &str); 2], linker_flags: &str) {
         assert!(called.is_empty() || listed == called, "{what}: listed {listed:x?}, called {called:x?}");
         let own = recorded.as_ref().and_then(|objects| bench.link(&linker, objects, "own").ok());
         if let Some(own) = &own {
-            assert_eq!(names(own, &list(own)), names(&program, &listed), "{what}: the compiler's, and ours");
+            assert_eq!(
+                names(own, &list(own)),
+                names(&program, &listed),
+                "{what}: the compiler's, and recordmcount's"
+            );
         }
         assert!(own.is_some() || !called.is_empty(), "{what}: compared with nothing");
     }
@@ -218,7 +222,7 @@ fn sections_that_nothing_refers_to_are_dropped_as_from_the_compilers_list() {
             let own = names(&own, &list(&own));
             let program = link(command, "", true);
             let ours = names(&program, &list(&program));
-            assert_eq!(own, ours, "{linker}: the compiler's, and ours");
+            assert_eq!(own, ours, "{linker}: the compiler's, and recordmcount's");
             let dead = ours.iter().any(|name| name.starts_with("dead"));
             // mold keeps all sections with such names.
             assert!(dead == reader || linker.starts_with("mold"), "{linker}: {ours:?}");

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_records_are_read() {
         let mut page = SubBuffer::new();
         page.miss(7);
         let long = [9; 200];

@@ -98,7 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn events_come_back_with_their_times_and_what_is_missing_is_said_where_it_is(steps in vec(step(), 0..300)) {
+    fn events_keep_their_times_and_losses_their_positions(steps in vec(step(), 0..300)) {
         let (mut stream, mut pages) = (Stream::new(), Vec::new());
         let (mut time, mut owed, mut expected) = (1_u64 << 50, 0, Vec::new());
         for step in &steps {
@@ -161,7 +161,7 @@ fn an_empty_stream_has_no_pages_and_an_empty_page_no_data() {
 }
 
 #[test]
-fn what_is_longer_than_a_page_is_cut() {
+fn record_longer_than_a_page_is_cut() {
     let (mut stream, mut pages) = (Stream::new(), Vec::new());
     stream.miss(1);
     stream.push(1, &[9; PAGE_SIZE], |page| pages.push(*page));

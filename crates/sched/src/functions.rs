@@ -65,7 +65,7 @@ impl fmt::Display for NoFunctions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("cannot record functions of the kernel: ")?;
         match self {
-            Self::Forbidden => out.write_str("tracefs is for root; run calltap as root"),
+            Self::Forbidden => out.write_str("tracefs needs root; run calltap as root"),
             Self::NoTracefs(error) => write!(
                 out,
                 "tracefs is not mounted and cannot be: {error}; 'mount -t tracefs nodev /sys/kernel/tracing' mounts it where the kernel has it (CONFIG_TRACING)"
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_a_line_that_says_what_to_do() {
+    fn refusal_is_one_line_with_advice() {
         let of = |errno: Errno| NoFunctions::of_filter("vfs_x*", errno.into());
         assert!(of(Errno::INVAL).to_string().contains("'vfs_x*' matches none"));
         assert!(of(Errno::NODEV).to_string().contains("CONFIG_DYNAMIC_FTRACE"));

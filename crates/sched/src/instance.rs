@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_with_their_times_behind_what_is_missing() {
+    fn records_have_their_times_behind_losses() {
         let layout = PageLayout::parse(formats::HEADER_PAGE).unwrap();
         let mut page = SubBuffer::new();
         page.miss(7);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_of_the_process_that_it_was_of_then() {
+    fn thread_belongs_to_its_process_at_that_time() {
         let names = Names::default();
         names.take(10, Task::ThreadBegun { tid: PID, pid: 7 });
         names.take(20, Task::ThreadEnded { tid: PID });

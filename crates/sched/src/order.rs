@@ -188,7 +188,7 @@ mod tests {
     const MS: u64 = SETTLED_NS;
 
     #[test]
-    fn a_thread_that_moves_is_told_of_in_order() {
+    fn records_of_migrating_thread_are_ordered() {
         let mut order = Order::default();
         let rings = vec![ring(&[switch(5 * MS, 1, Running)]), ring(&[switch(4 * MS, 1, Blocked)])];
         assert_eq!(take(&mut order, rings, 5 * MS), [of(1, 4 * MS, Blocked)]);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_a_time_in_which_records_are_missing() {
+    fn time_with_missing_records_is_unknown() {
         let mut order = Order::default();
         let full = Taken { items: vec![switch(10 * MS, 1, Running)], was_full: true };
         let other = ring(&[switch(12 * MS, 1, Blocked), switch(30 * MS, 1, Blocked)]);

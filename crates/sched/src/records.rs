@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn page_faults_signals_and_arrivals_are_told_apart() {
+    fn page_faults_signals_and_arrivals_are_distinguished() {
         // Twenty bytes of data, longer than a page fault's record with its length.
         let raw = 0x0000_000a_0000_0014_u64;
         let bytes = [
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_and_threads_are_told_of_and_names_of_processes() {
+    fn processes_threads_and_process_names_are_reported() {
         let (life, name) =
             (|pid: u64, tid: u64| [3 << 32 | pid, 3 << 32 | tid], u64::from_le_bytes(*b"sleep\0\0\0"));
         let record = |kind, words: [u64; 2], time| record(kind, 0, &[&words[..], &[time, ID, time]].concat());

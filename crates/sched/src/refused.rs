@@ -94,8 +94,8 @@ impl Cause {
 impl fmt::Display for Refused {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self.subject {
-            Subject::Switches => "waits cannot be told from work: ",
-            Subject::Wakings => "it is not known who woke a thread: ",
+            Subject::Switches => "waits and work cannot be distinguished: ",
+            Subject::Wakings => "the wakers of threads are unknown: ",
             Subject::SystemCalls => "it is not known in which system call a thread waited: ",
             Subject::Faults => "page faults are not recorded: ",
             Subject::Signals => "signals are not recorded: ",
@@ -118,7 +118,7 @@ impl fmt::Display for Refused {
                 out,
                 "tracefs, which numbers the kernel's tracepoints, is for root ({error}; 'mount -o remount,mode=755 /sys/kernel/tracing' and CAP_PERFMON allow it)"
             ),
-            Cause::Namespace => out.write_str("calltap runs in a pid namespace, and the kernel tells ids of the first one"),
+            Cause::Namespace => out.write_str("calltap runs in a pid namespace, and the kernel reports ids of the first one"),
             Cause::Descriptors { threads, events, limit } => write!(
                 out,
                 "{threads} threads take {} file descriptors, and this process may have {limit} ('ulimit -n' allows more)",

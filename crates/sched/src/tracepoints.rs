@@ -64,7 +64,7 @@ mod tests {
     use crate::tracefs::tests::{ENTER, EXIT, point};
 
     #[test]
-    fn a_system_call_is_told_by_its_tracepoint() {
+    fn system_call_is_identified_by_tracepoint() {
         let (enter, exit) = (point("401", ENTER), point("400", EXIT));
         let words = |kind: u64, words: &[u64]| -> Vec<u8> {
             [&[kind][..], words].concat().iter().flat_map(|word| word.to_le_bytes()).collect()

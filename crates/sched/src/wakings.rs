@@ -137,7 +137,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_waking_tells_the_waker_and_whether_it_was_an_interrupt() {
+    fn wakeup_has_waker_and_interrupt_context() {
         let waking = point("317", WAKING);
         let mut raw = [0; 36];
         raw[24] = 9;

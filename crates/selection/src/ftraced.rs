@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_conversions_stop_it_with_a_warning_and_enabling_it_begins_anew() {
+    fn too_many_conversions_stop_daemon_until_enabled_again() {
         let mut own = Ftraced::default();
         assert_eq!(own.update(99_999, 99_999, Duration::from_micros(5)), None);
         assert_eq!(own.update(1, 100_000, Duration::from_micros(5)), None);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_write_asks_for_a_conversion_whatever_is_written() {
+    fn every_write_requests_a_conversion() {
         let mut own = Ftraced::default();
         for enabled in [true, true, false, false] {
             let mut written = own.clone();

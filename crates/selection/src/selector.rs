@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_a_name_are_left_out_only_where_no_pattern_can_mean_them() {
+    fn unnamed_functions_are_omitted_if_no_pattern_can_select_any() {
         for pattern in
             ["libz.so.1+0xfade0", "libz*", "*", "*fade*", "*0xfa*", "lib?.so*", "l[hi]bz*", "*1+0xf*0"]
         {

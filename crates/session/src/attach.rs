@@ -29,7 +29,8 @@ pub fn attach(
     }
     // The search takes long, so it comes before anything is done to the process.
     let load = |planner: &mut Planner<'_>| {
-        let text = format!("finding out what can be traced in {} (Ctrl-C leaves it as it is)", target.name);
+        let name = &target.name;
+        let text = format!("decoding the functions of {name}; Ctrl-C stops before {name} is changed");
         setup::tell_if_long(options, text, || planner.check_first(target))?;
         load_agent::load(target, planner.directory, planner.shared)
     };

@@ -137,7 +137,7 @@ fn changed(words: &Selection, on: bool) -> String {
     let filter: Vec<&String> = words.given_filter().collect();
     let python = words.traces_python().then(|| format!("Python functions {:?}, ", words.python));
     let (python, notrace) = (python.unwrap_or_default(), &words.notrace);
-    format!("what is traced was changed: {python}filter {filter:?}, notrace {notrace:?}, {state}")
+    format!("selection changed: {python}filter {filter:?}, notrace {notrace:?}, tracing {state}")
 }
 
 impl<'a> Controller<'a> {

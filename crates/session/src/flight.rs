@@ -309,7 +309,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
                     progress.look(controls.calls());
                 }
                 if sent.swap(false, AcqRel) {
-                    asked.ask("snapshot: asked for by SIGUSR1".to_owned());
+                    asked.ask("snapshot: requested by SIGUSR1".to_owned());
                 }
             },
             mailbox: None,

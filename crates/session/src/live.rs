@@ -100,7 +100,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     };
     let DetachOutcome { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
     directory.keep(!whole);
-    notes.push(format!("cleaned up what an earlier calltap had left in process {}", target.pid));
+    notes.push(format!("process {}: removed the code of a calltap that was killed", target.pid));
     Ok(notes)
 }
 
@@ -126,7 +126,7 @@ impl Attached {
         notes.splice(0..0, setup::provide_kept(&shared, pid));
         let session = setup::session(options, target.command(), clock, clock_note);
         let mut settings = Settings::new(
-            Stage::Coming,
+            Stage::Attaching,
             &target,
             session,
             options.selection.words.clone(),

@@ -184,7 +184,7 @@ impl Running<'_> {
             // The program runs none of its own code before its agent is answered.
             let mut following = early.map(|follow| follow.begin(scope));
             let collecting = scope.spawn(|| {
-                heartbeat::hurry();
+                heartbeat::raise_priority();
                 collector.run(&|| stop.load(Acquire))
             });
             let planning = scope.spawn(|| {

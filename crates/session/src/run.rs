@@ -131,7 +131,7 @@ impl AttachSession<'_> {
                 // wait for it, and the governor limits their events. Earlier it would take the
                 // processor from threads while it describes all functions.
                 if let Some(reader) = reader.get() {
-                    heartbeat::hurry_most(*reader);
+                    heartbeat::set_real_time(*reader);
                 }
                 on.store(true, Release);
             };

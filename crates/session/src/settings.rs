@@ -19,7 +19,8 @@ pub(crate) const FILE: &str = "settings";
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Stage {
     /// A controller was attaching.
-    Coming,
+    #[serde(alias = "Coming")]
+    Attaching,
     /// A controller was recording.
     Recording,
     /// The session is attached, for commands that open it.

@@ -232,7 +232,7 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// Returns the message about a program that waits until its traceable functions are known.
 pub fn waiting(name: &str) -> String {
-    format!("{name} waits: calltap reads which of its functions can be traced")
+    format!("{name} is held until calltap has decoded its functions")
 }
 
 /// Runs `work`, and reports `text` to the user if it takes long.

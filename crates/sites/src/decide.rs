@@ -1,10 +1,10 @@
-//! Whether, and how, a function can be traced: every rule, in the order in which rules are asked.
+//! Whether, and how, a function can be traced: every rule, in evaluation order.
 //!
 //! A rule is a function from facts about one function of a file to a reason against tracing it. The
 //! first rule of a table that gives a reason stands. The facts are gathered once per file, by
 //! `discover/` and [`FileFacts`](facts::FileFacts); a rule only looks at them.
 //!
-//! | table | asked about | by | a reason means |
+//! | table | evaluated for | file | a reason means |
 //! |---|---|---|---|
 //! | [`ROOM`] | every function | `room.rs` | no usable room of this kind; without any room: not traced |
 //! | `tail_jumps.rs` | functions with such room | | only entries are recorded |
@@ -16,11 +16,11 @@
 //! | [`RETURN_STUB`] | those for which a return stub is left | `unmodified.rs` | not traced; of Go functions, entries |
 //! | [`FIRST_CALL`] | functions that are found when they first call the profiling function | `first_call.rs` | the call becomes a NOP |
 //!
-//! The tables are asked in this order, and a later one replaces the verdict of an earlier one: a
-//! function that [`ROOM`] refuses has no site, so [`GO`] or [`FUNCTION`] is asked again. Without a
-//! search for prologues, only [`ROOM`] and `tail_jumps.rs` are asked. The linker's stubs
-//! (`discover/libcalls.rs`) come with their sites. `polls.rs` marks functions that poll futures and
-//! decides nothing.
+//! The tables are evaluated in this order, and a later one replaces the verdict of an earlier
+//! one: a function that [`ROOM`] refuses has no site, so [`GO`] or [`FUNCTION`] decides. Without
+//! a search for prologues, only [`ROOM`] and `tail_jumps.rs` are evaluated. The linker's stubs
+//! (`discover/libcalls.rs`) come with their sites. `polls.rs` marks functions that poll futures
+//! and decides nothing.
 //!
 //! To add a reason: a row in `reason.rs`, a rule in the file of its subject, its place in the table
 //! of the functions that it concerns, and a test. A rule about all functions has a place in

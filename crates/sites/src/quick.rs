@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_defines_what_its_symbols_name() {
+    fn file_defines_its_symbols() {
         check("main", true);
         check("_start", true);
         check("no_function_of_this_name", false);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_may_define_anything() {
+    fn non_elf_file_may_define_anything() {
         let file = tempfile::tempfile().expect("a temporary file");
         assert!(file_may_define(&file, |_| false));
     }

@@ -133,7 +133,7 @@ reasons! {
     ShortAndRunsOn { bytes: u64 } = "short-and-runs-on",
         "only {bytes} bytes long, and it runs on into what follows", "trace its callers";
     Empty = "no-code", "it has no code in the file", "none";
-    CutOff = "cut-off", "it is not all in the file", "none";
+    CutOff = "cut-off", "part of it is not in the file", "none";
     TwoPages = "two-pages", "its first five bytes lie in two pages", "trace its callers";
     JumpedInto = "jumped-into", "a jump targets bytes that calltap would overwrite", "trace its callers";
     JumpedIntoByte { byte: u64 } = "jumped-into-byte", "a jump targets its byte {byte}, which calltap would overwrite", "trace its callers";
@@ -144,7 +144,7 @@ reasons! {
         "a fault in its first or last instructions may throw an exception (-fnon-call-exceptions), and their copy has no unwinding information",
         "trace its callers";
     OddStack = "odd-stack", "the top of its stack is not a return address at entry", "trace its callers";
-    NoInstructions = "no-instructions", "its first bytes are no instructions", "none: it is data, or encrypted";
+    NoInstructions = "no-instructions", "its first bytes are not instructions", "none: it is data, or encrypted";
     FarTransfer = "far-transfer", "it begins with a far transfer", "trace its callers";
     SystemCall = "system-call", "it begins with a system call, in which threads wait", "trace its callers";
     CallReturnsInto { byte: u64 } = "call-returns-into", "a call returns to its byte {byte}, where the jump would be", "trace its callers";
@@ -195,16 +195,16 @@ reasons! {
     RunsOn = "runs-on", "it falls through into the next function", "none needed: a return stub sees the return";
     ExitNearEntry = "exit-near-entry", "an exit is too near to its beginning", "none needed: a return stub sees the return";
     BreakpointEntry = "breakpoint-entry",
-        "the breakpoint at its entry is switched at another time than jumps", "none needed: a return stub sees the return";
+        "its entry is a breakpoint, which is enabled in another step than rewritten exits", "none needed: a return stub sees the return";
     NoRoomForJump { at: u64 } = "no-room-for-jump", "no room for a jump at {at:#x}", "none needed: a return stub sees the return";
     NoRoomAtExit { at: u64 } = "no-room-at-exit",
-        "no room for a jump where it is left at {at:#x}",
+        "no room for a jump at its exit at {at:#x}",
         "none needed: a return stub sees the return";
     UnresolvedJump { at: u64 } = "unresolved-jump", "unresolved indirect jump at {at:#x}", "none needed: a return stub sees the return";
-    OddJump { at: u64 } = "odd-jump", "no compiler jumps as it does at {at:#x}", "none needed: a return stub sees the return";
+    OddJump { at: u64 } = "odd-jump", "it leaves by an unusual branch (jrcxz, loop, xbegin) at {at:#x}", "none needed: a return stub sees the return";
     JumpsInto { at: u64 } = "jumps-into", "it jumps into another function at {at:#x}", "none needed: a return stub sees the return";
     JumpsNowhere { at: u64 } = "jumps-nowhere",
-        "it jumps to where no function is at {at:#x}", "none needed: a return stub sees the return";
+        "the jump at {at:#x} leads to no known function", "none needed: a return stub sees the return";
 }
 
 impl Reason {
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_say_what_they_know() {
+    fn reasons_include_their_facts() {
         let tail_call =
             Reason::UnseenTailCall { at: 0x40, why: Box::new(Reason::ReadsReturnAddress { at: 0x50 }) };
         assert_eq!(tail_call.to_string(), "tail call (at 0x40): it reads its own return address (at 0x50)");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_differ_and_the_document_has_them_all() {
+    fn codes_are_unique_and_documented() {
         assert_documented(Reason::ALL);
     }
 }

@@ -5,7 +5,7 @@ use calltap_sites::find_prologues;
 
 /// A handler may throw where an instruction faults; a copy of it has no unwinding information.
 #[test]
-fn instructions_whose_faults_may_throw_are_not_executed_out_of_line() {
+fn instructions_with_throwing_faults_are_not_executed_out_of_line() {
     let source = "
         struct Guard { ~Guard(); };
         int count;

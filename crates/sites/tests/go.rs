@@ -150,7 +150,7 @@ fn every_layout_of_the_table_names_the_functions() {
 // Go 1.26 does not write the text's beginning into the table, and a module of another table must
 // not be used for it.
 #[test]
-fn functions_are_where_the_module_of_the_table_has_them() {
+fn functions_are_at_addresses_of_the_module_table() {
     let functions = [("main.main", checked(SMALL, BODY))];
     let names = |module: Vec<u8>| {
         let data = program_of(&functions, &table(26, &functions), &module);
@@ -201,7 +201,7 @@ fn stack_checks_of_all_compilers_are_known() {
 }
 
 #[test]
-fn what_might_have_no_room_or_count_twice_is_not_traced() {
+fn go_functions_without_stack_check_or_with_double_entry_are_refused() {
     let why = |code, says: &str| {
         let reason = verdict(code).expect_err(says);
         assert!(reason.contains(says), "{reason}");

@@ -215,7 +215,7 @@ fn a_section_that_is_larger_than_memory_is_not_read() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_at_once() {
+fn non_regular_file_is_refused_at_once() {
     let place = tempfile::tempdir().unwrap();
     let pipe = place.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -68,7 +68,7 @@ fn a_computed_goto_on_a_bare_stack_is_no_exit() {
 }
 
 #[test]
-fn holes_of_a_table_do_not_end_it() {
+fn holes_do_not_end_a_table() {
     // Case 2 falls into case 1, behind an exit that needs the bytes of both.
     let cases = "1: mov $100, %eax; nop; ret; 3: inc %eax; 2: add $1, %eax; ret";
     for hole in [".Lend", "g", "f - 0x1000", "9b"] {
@@ -76,7 +76,7 @@ fn holes_of_a_table_do_not_end_it() {
         let cases = format!("{cases}; .Lend:");
         check(
             &switch(&table.replace("f - 0x1000 - 9b", "f - 9b - 0x1000"), &cases),
-            "no room for a jump where it is left",
+            "no room for a jump at its exit",
         );
     }
     let all = switch("1b - 9b, 2b - 9b", "1: mov $100, %eax; nop; ret; 2: mov $200, %eax; nop; ret");
@@ -84,7 +84,7 @@ fn holes_of_a_table_do_not_end_it() {
 }
 
 #[test]
-fn tables_are_found_wherever_and_however_they_are_read() {
+fn jump_tables_are_found_in_every_access_form() {
     const EARLY: &str = "xor %eax, %eax; 1: inc %eax; nop; nop; nop; nop; ";
     const BEHIND: &str = "2: nop; nop; nop; nop; ret; ";
     let data = "; .pushsection .rodata; .balign 4; 9: .long 1b - 9b, 2b - 9b; .popsection";
@@ -117,7 +117,7 @@ fn tables_are_found_wherever_and_however_they_are_read() {
 // Distances of 8 and 16 bits, counted from a label or from the table, added or subtracted: no place
 // to which they could lead is overwritten.
 #[test]
-fn where_a_jump_is_unresolved_only_a_first_instruction_with_room_gives_way() {
+fn unresolved_jump_limits_site_to_first_instruction() {
     const BASES: &str = "lea 9b(%rip), %rsi; lea 2f(%rip), %rdx; ";
     const ENDS: &str = "; jmp *%rdx; 1: inc %eax; 2: nop; nop; nop; nop; ret; ";
     let reads = [
@@ -144,7 +144,7 @@ fn where_a_jump_is_unresolved_only_a_first_instruction_with_room_gives_way() {
 // clang without optimization keeps the target of every computed `goto` on the stack, and one jump
 // takes all of them from there.
 #[test]
-fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
+fn jump_to_computed_target_in_memory_is_unresolved() {
     const LABEL: &str =
         "push %rbp; mov %rsp, %rbp; movswq (%rdi,%rsi,2), %rcx; lea 1f(%rip), %rax; add %rcx, %rax; ";
     const ENDS: &str = "jmp *%rdx; 1: inc %eax; nop; nop; nop; pop %rbp; ret; ";
@@ -169,7 +169,7 @@ fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
 }
 
 #[test]
-fn what_takes_arguments_from_the_stack_gets_no_return_stub() {
+fn function_with_stack_arguments_gets_no_return_stub() {
     check(
         "mov 8(%rsp), %rax; test %edi, %edi; jz 1f; inc %eax; 1: ret $8",
         "takes its arguments from the stack",
@@ -245,7 +245,7 @@ fn a_label_at_the_beginning_of_an_outlined_block_is_no_function() {
 // Code to which others only jump is a function if it has a name; without one, it may be a part that
 // they share.
 #[test]
-fn what_several_functions_jump_to_is_no_function_without_a_name() {
+fn shared_jump_target_is_not_an_unnamed_function() {
     let source = "volatile int v; __attribute__((noinline)) static int shared(int x) { v = x; v += x; v *= 3; return x * 7; } \
                   __attribute__((noinline)) int a(int x) { v = 1; return shared(x + 1); } \
                   __attribute__((noinline)) int b(int x) { v = 2; return shared(x + 2); } \

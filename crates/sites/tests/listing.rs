@@ -36,7 +36,7 @@ fn cold_parts_are_listed_and_never_traced() {
 }
 
 #[test]
-fn what_only_looks_like_a_function_is_not_listed() {
+fn non_functions_are_not_listed() {
     // A data symbol in the code's segment, and a signal trampoline, whose frame begins one byte
     // early.
     let source = r#"
@@ -228,7 +228,7 @@ fn debugging_information_is_not_loaded() {
 }
 
 #[test]
-fn what_a_file_says_about_itself() {
+fn file_metadata_is_read() {
     let binary = build("gcc -O2 -fPIE -pie -Wl,--build-id=0x0123abcd", "c", C).read();
     assert_eq!(binary.build_id.as_deref(), Some("0123abcd"));
     assert_eq!(binary.interpreter.as_deref(), Some("/lib64/ld-linux-x86-64.so.2"));

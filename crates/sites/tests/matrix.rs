@@ -81,7 +81,7 @@ fn two_nops_at_the_entry_and_five_in_front() {
 }
 
 #[test]
-fn too_little_room_is_said_with_what_to_do() {
+fn insufficient_room_is_reported_with_advice() {
     for (_, command) in commands() {
         let reason = "5 NOP bytes before the function but none at its entry: \
                       compile with -fpatchable-function-entry=5";
@@ -335,7 +335,7 @@ fn sleds_of_xray_at_entries_and_exits() {
 }
 
 #[test]
-fn what_is_no_exit_for_all_that_xray_says_is_none() {
+fn invalid_xray_exits_are_ignored() {
     let read = |exit: &str, kind: u8, version: u8| {
         let source = format!("{} int main(void) {{ return 0; }}", with_sled(exit, kind, version));
         let binary = build("gcc -O2 -no-pie", "c", &source).read();

@@ -65,7 +65,7 @@ fn check(compiler: &str, flags: &str) {
 }
 
 #[test]
-fn what_hands_its_return_address_on_has_no_return_stub() {
+fn function_passing_its_return_address_has_no_return_stub() {
     for compiler in ["gcc", "clang-16"].into_iter().filter(|compiler| have(compiler)) {
         for linked in ["", "-fno-plt", "-fno-pie -no-pie", "-static"] {
             check(compiler, &format!("-fpatchable-function-entry=5 {linked}"));
@@ -77,7 +77,7 @@ fn what_hands_its_return_address_on_has_no_return_stub() {
 }
 
 #[test]
-fn nor_has_what_was_not_built_for_tracing() {
+fn unmodified_function_passing_its_return_address_has_no_return_stub() {
     for flags in ["", "-fcf-protection", "-fcf-protection -static"] {
         let built = build(&format!("gcc -O2 {flags}"), "c", SOURCE);
         let mut binary = built.read();

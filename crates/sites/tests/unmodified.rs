@@ -37,7 +37,7 @@ fn check_allowing(int3: bool, name: &str, code: &str, expected: &str) {
 }
 
 #[test]
-fn whole_instructions_give_way() {
+fn jump_covers_whole_instructions() {
     check("pushes", "push %rbp; mov %rsp, %rbp; push %r15; ret", "prologue+0 554889e54157");
     check("marked", "endbr64; push %rbp; mov %rsp, %rbp; push %r15; ret", "prologue+4 554889e54157");
     check("short", "xor %eax, %eax; ret; .skip 8, 0xcc", "prologue+0 31c0c3cccc");
@@ -52,7 +52,7 @@ fn code_of_ocaml_is_left_alone() {
 }
 
 #[test]
-fn what_is_jumped_to_stays() {
+fn branch_targets_in_prologue_are_refused() {
     check("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "targets its byte 2");
     check("turns", "1: dec %edi; jnz 1b; nop; ret", "jumps back to its own beginning");
     let table = ".pushsection .rodata; 9: .long 1f - 9b, 2f - 9b; .popsection; xor %eax, %eax; \
@@ -65,7 +65,7 @@ fn what_is_jumped_to_stays() {
 
 // Breakpoints are only used on request; otherwise the reason names them.
 #[test]
-fn one_byte_gives_way_where_there_is_no_room_for_a_jump() {
+fn int3_replaces_first_byte_without_room_for_jump() {
     for (name, code, trap, reason) in [
         ("returns", "ret", "trap+0 c3", "only 1 bytes long"),
         ("joined", "mov %rdi, %rax; ret", "trap+0 4889f8c3", "only 4 bytes long"),
@@ -82,7 +82,7 @@ fn one_byte_gives_way_where_there_is_no_room_for_a_jump() {
     for (name, code, reason) in [
         ("turns", "1: dec %edi; jnz 1b; ret", "jumps back to its own beginning"),
         ("waits", "syscall; ret", "a system call"),
-        ("cut", ".byte 0x48", "no instructions"),
+        ("cut", ".byte 0x48", "not instructions"),
     ] {
         check_allowing(true, name, code, reason);
         check(name, code, reason);
@@ -176,7 +176,7 @@ fn exits_of(compiler: &str, name: &str, all: &[(&str, &str)]) -> String {
 const ENTERS: &str = "push %rbp; mov %rsp, %rbp; push %r15";
 
 #[test]
-fn exits_give_way_with_what_is_in_front_of_them_or_padding() {
+fn exit_jump_covers_preceding_instructions_or_padding() {
     let pops = format!("{ENTERS}; inc %edi; pop %r15; pop %rbp; ret");
     assert_eq!(exits("pops", &pops), "at entry []; +6 ffc7415f5dc3 [5]");
     let padded = format!(
@@ -221,7 +221,7 @@ fn a_tail_call_of_a_function_without_a_return_stub_stays() {
 }
 
 #[test]
-fn where_something_lands_nothing_gives_way() {
+fn exits_with_branch_targets_inside_are_not_rewritten() {
     let between = format!("{ENTERS}; dec %edi; jnz 1f; inc %edi; 1: pop %r15; pop %rbp; ret");
     assert!(exits("between", &between).contains("no room for a jump"), "{}", exits("between", &between));
     // The label's address is stored in data, or taken by an instruction.
@@ -250,7 +250,7 @@ fn where_something_lands_nothing_gives_way() {
 }
 
 #[test]
-fn who_leads_elsewhere_without_leaving_has_its_return_address_replaced() {
+fn return_stub_is_used_where_control_leaves_by_jump_or_fall_through() {
     let into = format!("{ENTERS}; jmp middle");
     let all =
         [("into", &into[..]), ("other", "push %rax; nop; nop; nop; nop; middle: pop %r15; pop %rbp; ret")];
@@ -264,7 +264,7 @@ fn who_leads_elsewhere_without_leaving_has_its_return_address_replaced() {
 // These functions would find a return stub instead of their return address; rewritten exits leave
 // it in place.
 #[test]
-fn a_function_that_looks_at_its_return_address_keeps_it() {
+fn function_reading_its_return_address_keeps_the_original() {
     assert_eq!(exits("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret"), "at entry [7]");
     assert_eq!(exits("takes", "pop %rdx; mov %rdi, %rax; push %rdx; nop; ret"), "at entry [6]");
     let told = ".cfi_startproc; push %rbx; .cfi_adjust_cfa_offset 8; mov %rdi, %rbx; mov 8(%rsp), %rax; dec %edi; jz 1f; inc %edi; 1: \
@@ -374,14 +374,14 @@ fn virtual_machines_find_no_return_address_but_their_own() {
 }
 
 #[test]
-fn what_cannot_be_run_elsewhere_stays() {
+fn non_relocatable_prologue_is_refused() {
     check("early", "call *%rdi; nop; nop; nop; ret", "a call returns to its byte 2");
     check("system", "mov %rdi, %rax; syscall; ret", "a system call");
     check("tiny", "ret", "only 1 bytes long");
 }
 
 #[test]
-fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
+fn functions_without_room_are_on_demand_beside_patchable_ones() {
     let source = "int other(int a) { return a * 3; } __attribute__((patchable_function_entry(0))) int bare(int a) { \
                   return other(a) + 1; } int main(void) { return bare(2); }";
     let built = build("gcc -O1 -fpatchable-function-entry=5", "c", source);
@@ -399,7 +399,7 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
 
 // The symbol has the resolver's address; a filter means the functions that it chooses.
 #[test]
-fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
+fn ifunc_name_selects_all_implementations() {
     let source = r#"
         __attribute__((noinline)) static int fast(int a) { return a * 7 + 2; }
         __attribute__((noinline)) static int slow(int a) { return a / 7 + 2; }
@@ -428,7 +428,7 @@ fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
 }
 
 #[test]
-fn what_was_inlined_is_told() {
+fn inlined_functions_are_listed() {
     let source = r#"
         static inline __attribute__((always_inline)) int nowhere(int a) { return a * 3 + 1; }
         __attribute__((noinline)) int never(int a) { return nowhere(a) - 1; }

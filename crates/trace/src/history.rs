@@ -262,7 +262,7 @@ impl History {
         let (threads, calls) = self.forgotten;
         if threads > 0 {
             let text =
-                format!("{threads} threads have ended before, with {calls} calls, of which nothing is here");
+                format!("{threads} threads ended before the kept period: their {calls} calls are missing");
             record(Record::Note { text })?;
         }
         self.scheduling.iter().cloned().try_for_each(|scheduling| record(Record::Scheduling(scheduling)))?;

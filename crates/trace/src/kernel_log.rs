@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_gathered_is_read_and_gaps_stay_gaps() {
+    fn gathered_records_are_read_with_gaps() {
         let (mut gatherer, thread) = (Gatherer::new(Kind::Wakings), ThreadId(2));
         let mut payloads = gatherer.add(thread, 100, &[waking(110, 1), waking(120, 2)], 150);
         payloads.extend(gatherer.add(thread, 150, &[waking(160, 3)], 170));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn system_calls_keep_all_they_are() {
+    fn system_calls_round_trip() {
         let calls = [
             SystemCall { at: 5, number: 202, edge: Edge::Enter([u64::MAX, 1, 2, 3, 1 << 47, 0]) },
             SystemCall { at: 9, number: 202, edge: Edge::Exit(-110) },
@@ -253,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn stays_keep_all_they_are() {
+    fn stays_round_trip() {
         check_kept(Kind::Stays, &[3, 8].map(|at| Stay { at, on: ThreadId(at as u32 * 1000) }));
     }
 
     #[test]
-    fn incidents_keep_all_they_are() {
+    fn incidents_round_trip() {
         let kinds = [
             IncidentKind::PageFault { address: u64::MAX, major: false },
             IncidentKind::PageFault { address: 0, major: true },

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_gathered_is_read_and_what_was_not_is_unknown() {
+    fn gathered_switches_are_read_and_other_time_is_unknown() {
         let (mut gathering, thread) = (Gathering::default(), ThreadId(2));
         assert!(gathering.add(thread, &[], 50).is_none());
         assert!(gathering.add(thread, &[switch(100, Running), switch(150, Blocked)], 170).is_none());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_once_is_read() {
+    fn first_switch_format_is_read() {
         let span = Span { events: 3, low: 100, high: 200, max_site: 0 };
         let mut joined = Joined::default();
         joined.add(Kind::Switches, &span, &[0, 20 << 2 | 2, 10 << 2 | 1]).unwrap();

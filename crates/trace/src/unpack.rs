@@ -42,7 +42,7 @@ mod tests {
     use crate::meta::{SiteId, ThreadId};
 
     #[test]
-    fn what_was_pushed_comes_out_in_order_and_once() {
+    fn pushed_events_are_unpacked_once_in_order() {
         let (mut encoder, mut unpacker) = (ThreadEncoder::new(ThreadId(3)), Unpacker::default());
         let event = |n: u64| Event {
             ticks: 1_000 + 7 * n,

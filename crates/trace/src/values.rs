@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_come_back_as_they_were_written() {
+    fn callers_round_trip() {
         let value = |name: &str, form| Value { name: name.to_owned(), form };
         let arguments = vec![value("n", ValueForm::Unsigned(1)), value("callers", ValueForm::Callers)];
         let captured = Captured { arguments, results: Vec::new(), future: None };
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_nonsense_is_not_shown() {
+    fn truncated_and_invalid_values_are_not_shown() {
         use ValueForm::*;
         check(&[Signed(4), Signed(4)], &[0, 0, 1, 0, 0, 0, 2], "1");
         check(&[Text], &[0, 0, 9, b'x'], "");

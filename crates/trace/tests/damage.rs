@@ -142,7 +142,7 @@ fn flipped_bits_are_reported() {
 /// Parts of a file are missing, doubled, swapped or overwritten. Damage with valid checksums, as in
 /// a hostile file, is tested with the codec.
 #[test]
-fn parts_that_are_missing_or_doubled_do_no_harm() {
+fn missing_and_duplicate_parts_are_tolerated() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, damaged) = place(&folder);
     let (bytes, _) = small(&whole);
@@ -189,7 +189,7 @@ fn other_files_are_refused_by_name() {
 /// Events whose site and thread records are missing: names are made up, indices are valid, and
 /// there is a complaint.
 #[test]
-fn what_is_not_described_gets_a_placeholder() {
+fn undescribed_sites_and_threads_get_placeholders() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t");
     let mut writer = TraceWriter::create(&path, session(ClockKind::Counter)).unwrap();
@@ -238,7 +238,7 @@ fn stream(mut next: impl FnMut(&mut Batch) -> Result<bool, Error>) -> Vec<Result
 
 /// Enough chunks that some are decoded ahead, one of them damaged.
 #[test]
-fn what_is_decoded_ahead_is_what_one_chunk_after_the_other_gives() {
+fn parallel_decoding_equals_sequential_decoding() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, damaged) = place(&folder);
     let mut writer = TraceWriter::create(&whole, session(ClockKind::Tsc)).unwrap();

@@ -119,7 +119,7 @@ fn record_kernel(path: &Path) {
 }
 
 #[test]
-fn what_the_kernel_told_is_readable() {
+fn kernel_events_of_golden_file_are_readable() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kernel.calltap");
     if std::env::var_os("BLESS").is_some() {
         record_kernel(&path);

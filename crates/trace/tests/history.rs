@@ -60,7 +60,7 @@ fn ticks(reader: &TraceReader) -> Vec<(u32, u64)> {
 }
 
 #[test]
-fn all_there_is_while_it_fits() {
+fn history_keeps_all_events_below_limit() {
     let mut history = history(1 << 20);
     let all: Vec<(u32, u64)> = (0..30).map(|n| (n % THREADS, 1000 * u64::from(n))).collect();
     all.iter().for_each(|(thread, ticks)| call(&mut history, *thread, *ticks));
@@ -73,7 +73,7 @@ fn all_there_is_while_it_fits() {
 }
 
 #[test]
-fn the_oldest_goes_first_and_is_counted() {
+fn history_drops_and_counts_oldest_events() {
     let mut history = history(300);
     (0..30).for_each(|n| call(&mut history, u32::from(n >= 20), 1000 * n));
     let reader = written(&history);
@@ -91,7 +91,7 @@ fn the_oldest_goes_first_and_is_counted() {
 }
 
 #[test]
-fn what_is_too_old_goes_too() {
+fn history_drops_events_beyond_age() {
     let mut history = history(1 << 20);
     (0..30).for_each(|n| call(&mut history, 0, 1000 * n));
     (1..100).for_each(|n| {

@@ -56,7 +56,7 @@ const fn file(name: &'static str, kind: Kind, about: &'static str) -> File {
 
 /// All control files.
 pub const FILES: &[File] = &[
-    file("available_tracers", Kind::AvailableTracers, "what can be written to current_tracer"),
+    file("available_tracers", Kind::AvailableTracers, "values for current_tracer"),
     file(
         "current_tracer",
         Kind::CurrentTracer,
@@ -78,7 +78,7 @@ pub const FILES: &[File] = &[
     file("available_filter_functions", Kind::Available, "the functions that can be traced"),
     file("enabled_functions", Kind::Enabled, "the functions that are traced, and by how many tracers"),
     file("touched_functions", Kind::Touched, "functions that were ever traced"),
-    file("dyn_ftrace_total_info", Kind::Info, "how many functions can be traced, and what memory they take"),
+    file("dyn_ftrace_total_info", Kind::Info, "number of traceable functions, and their memory"),
     file(
         "failures",
         Kind::Failures,
@@ -89,7 +89,7 @@ pub const FILES: &[File] = &[
         Kind::Ftraced,
         "the daemon that converts calls of mcount recorded at their first time: enabled or disabled; every write converts at once",
     ),
-    file("trace_stat/function0", Kind::Stat, "what trace_profile has summed up"),
+    file("trace_stat/function0", Kind::Stat, "sums of trace_profile"),
 ];
 
 impl File {

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_keeps_the_newest_and_says_what_was_lost() {
+    fn full_buffer_keeps_newest_and_counts_lost() {
         let mut ring = Ring::new(28 * 3);
         (0..5).for_each(|time| ring.push(call(time), true));
         assert_eq!((times(&ring), ring.counts()), (vec![2, 3, 4], (3, 5)));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_stays_as_it_was_and_chunks_make_no_difference() {
+    fn view_is_stable_at_any_chunk_size() {
         let mut ring = Ring::new(28 * 10_000);
         let mut expected = VecDeque::new();
         let mut next = 0;

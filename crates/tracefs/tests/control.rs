@@ -110,7 +110,7 @@ fn two_tracers_with_filters_of_their_own() {
 }
 
 #[test]
-fn one_tracer_reads_as_the_kernel_prints_it() {
+fn files_of_one_tracer_equal_the_kernels() {
     check(
         "
         # cat current_tracer
@@ -146,7 +146,7 @@ fn one_tracer_reads_as_the_kernel_prints_it() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn refused_write_changes_nothing() {
     check(
         "
         # echo sys_read > set_ftrace_filter
@@ -266,7 +266,7 @@ fn ftraced_enabled_has_the_words_of_2008() {
 }
 
 #[test]
-fn the_times_of_updates_and_what_could_not_be_converted_are_shown() {
+fn update_times_and_failed_conversions_are_shown() {
     let functions = functions();
     let model = Model { words: first_calls(), functions: &functions, profile: &[] };
     let read = |name: &str| model.read(File::named(name).unwrap());

@@ -128,7 +128,7 @@ fn happen(tracefs: &mut Tracefs, open: &mut HashMap<u32, Vec<SiteId>>, words: &s
 }
 
 #[test]
-fn records_are_printed_as_the_kernel_prints_them() {
+fn records_are_printed_as_by_the_kernel() {
     let tracefs = &mut directory();
     let (mut lines, mut shown) = (include_str!("kernel/formats.txt").lines().skip(3).peekable(), 0);
     let (mut now, mut open) = (12_000_000_000, HashMap::new());

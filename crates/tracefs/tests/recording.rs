@@ -19,7 +19,7 @@ fn check(script: &str, expected: &str) {
 }
 
 #[test]
-fn the_function_tracer_says_who_called_whom_where_and_when() {
+fn function_tracer_prints_caller_callee_thread_and_time() {
     check(
         "function > current_tracer
          0: parse<main lex<parse
@@ -32,7 +32,7 @@ fn the_function_tracer_says_who_called_whom_where_and_when() {
 }
 
 #[test]
-fn filters_and_threads_decide_what_is_recorded() {
+fn filters_and_threads_select_recorded_calls() {
     check(
         "function > current_tracer
          parse > set_ftrace_filter
@@ -82,7 +82,7 @@ fn options_change_how_lines_look() {
 }
 
 #[test]
-fn a_reader_that_pauses_recording_pauses_it_until_its_own_end() {
+fn pausing_reader_pauses_recording_until_closed() {
     let mut world = World::after("function > current_tracer");
     let before = world.open("trace", OFlags::RDONLY);
     world.does("1 > options/pause-on-trace");
@@ -124,7 +124,7 @@ fn function_graph_indents_calls_and_adds_up_their_time() {
 }
 
 #[test]
-fn what_was_entered_before_is_named_when_it_returns() {
+fn call_entered_before_recording_is_named_at_its_return() {
     check(
         "function_graph > current_tracer
          0: +main +parse
@@ -183,7 +183,7 @@ fn frames_that_are_left_have_no_end() {
 }
 
 #[test]
-fn triggers_act_at_the_call_they_are_set_at() {
+fn triggers_act_at_their_call() {
     check(
         "function > current_tracer
          lex:traceoff > set_ftrace_filter
@@ -254,7 +254,7 @@ fn instances_trace_by_themselves() {
 }
 
 #[test]
-fn an_instance_that_goes_leaves_the_open_calls_of_others_as_they_are() {
+fn removed_instance_keeps_open_calls_of_others() {
     let mut world = World::after(
         "mkdir a
          mkdir b
@@ -273,7 +273,7 @@ fn an_instance_that_goes_leaves_the_open_calls_of_others_as_they_are() {
 }
 
 #[test]
-fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
+fn trace_pipe_consumes_and_has_one_reader() {
     let mut world = World::after("function > current_tracer");
     let pipe = world.open("trace_pipe", OFlags::RDONLY);
     assert_eq!(world.tracefs.read(pipe, 0, 4096, true), Ok(Read::Wait));
@@ -311,7 +311,7 @@ fn a_full_buffer_tells_the_pipe_how_many_were_lost() {
 }
 
 #[test]
-fn a_snapshot_keeps_what_was_there() {
+fn snapshot_keeps_the_buffer() {
     let mut world = World::after("function > current_tracer\n0: parse<main\n1 > snapshot");
     assert_eq!(world.trace("trace"), "");
     assert!(world.trace("snapshot").ends_with("parse <-main\n"));
@@ -333,7 +333,7 @@ fn a_session_of_the_first_proposal_reads_literally() {
 }
 
 #[test]
-fn who_knows_of_one_tracer_only_has_one_filter() {
+fn client_of_one_tracer_sees_one_filter() {
     let mut world = World::after(
         "function > current_tracer
          1 > function_profile_enabled
@@ -383,7 +383,7 @@ fn children_of_listed_tasks_are_listed_if_that_is_wanted() {
 }
 
 #[test]
-fn the_log_says_what_was_wrong_and_where() {
+fn error_log_has_message_and_position() {
     let mut world = World::after("function > current_tracer");
     let refused = |world: &mut World, text: &str, path: &str| {
         let handle = world.open(path, OFlags::WRONLY | OFlags::APPEND);

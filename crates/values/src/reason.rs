@@ -11,13 +11,13 @@ calltap_sites::reasons! {
 
     // The request itself.
     ResultOnly { name: String } = "known-at-return",
-        "'{name}' is known when the function returns only: it belongs to -R", "give it to -R";
+        "'{name}' is known only when the function returns: it belongs to -R", "give it to -R";
     EntryOnly { name: String } = "known-at-entry",
-        "'{name}' is known when the function is entered only: it belongs to -A", "give it to -A";
+        "'{name}' is known only when the function is entered: it belongs to -A", "give it to -A";
     TooMany { most: usize } = "too-many", "more than {most} values of a call", "read fewer";
-    TooLong = "too-long", "this is too much to read of one call", "read fewer";
+    TooLong = "too-long", "the values of one call take too many steps to read", "read fewer";
     CallersAreNoNumber = "callers-no-number",
-        "callers are no number: '-A FUNCTION@$callers' has them recorded", "record them so";
+        "callers are not a number: record them by '-A FUNCTION@$callers'", "record them so";
     Float { name: String } = "floating-point",
         "'{name}' is a floating-point number: only whole ones can be compared", "compare another value";
 
@@ -29,9 +29,9 @@ calltap_sites::reasons! {
     NoParameter { name: String, others: String } = "no-parameter",
         "no parameter is called '{name}' (there are: {others})", "choose one of these";
     NoOffsets { name: String } = "no-offsets",
-        "no debugging information tells where '{name}' is: write +8(arg1)", "write the offset, or install debugging information";
+        "no debugging information has the offset of '{name}': write +8(arg1)", "write the offset, or install debugging information";
     NoMember { name: String, members: String } = "no-member", "there is no '{name}' (there are: {members})", "choose one of these";
-    NoWhole { name: String } = "no-whole", "it is not known what '{name}' would be a part of", "write the offset: +8(arg1)";
+    NoWhole { name: String } = "no-whole", "'{name}' has no known structure to be a member of", "write the offset: +8(arg1)";
     FarMember { name: String } = "far-member", "'{name}' is too far away", "none";
     Returned = "no-result-place", "it is not known where the result is", "give its form: retval/x64";
     Nothing = "no-result", "the function returns nothing", "none";
@@ -44,7 +44,7 @@ calltap_sites::reasons! {
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "{why}", "see the table of functions";
 
     NoFutures = "no-futures",
-        "nothing polls futures, as far as names tell: a program in Rust, and not stripped, or in Python?", "trace a program in Rust that has its symbols, or the interpreter that runs a program in Python";
+        "nothing polls futures, as far as names show: is it a Rust program with symbols, or a Python program?", "trace a program in Rust that has its symbols, or the interpreter that runs a program in Python";
     Several { all: Reasons } = "several", "{all}", "see each";
 }
 
@@ -90,20 +90,23 @@ mod tests {
     use calltap_sites::reason::assert_documented;
 
     #[test]
-    fn reasons_say_what_they_know() {
+    fn reasons_include_their_facts() {
         let why = Reason::Parameter { name: "x".to_owned(), why: Unread::X87 };
         let all = Reason::Several { all: Reasons(vec![why, Reason::TooLong]) };
-        assert_eq!(all.to_string(), "'x' is a number of x87; this is too much to read of one call");
+        assert_eq!(
+            all.to_string(),
+            "'x' is a number of x87; the values of one call take too many steps to read"
+        );
         let of = |name: &str| Reason::Parameter { name: name.to_owned(), why: Unread::X87 };
         let all = Reasons(vec![of("x"), Reason::TooLong, of("y")]);
         assert_eq!(
             all.to_string(),
-            "each of 'x', 'y' is a number of x87; this is too much to read of one call"
+            "each of 'x', 'y' is a number of x87; the values of one call take too many steps to read"
         );
     }
 
     #[test]
-    fn codes_differ_and_the_document_has_them_all() {
+    fn codes_are_unique_and_documented() {
         for all in [Reason::ALL, Unread::ALL] {
             assert_documented(all);
         }

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told() {
+    fn invalid_conditions_are_reported() {
         check("@arg1", Err("no function is named"));
         check("f@arg1/s500", Err("up to 127 bytes"));
         check("f@arg1/z", Err("is no form"));

@@ -98,7 +98,7 @@ fn the_stack_is_copied_of_calls_that_are_recorded() {
     assert_eq!(copied(""), 512);
     assert_eq!(copied("arg3 == 3"), 512);
     assert_eq!(copied("arg3 == 4"), 0);
-    check(["", "", "$callers == 1"], Err("callers are no number"));
+    check(["", "", "$callers == 1"], Err("callers are not a number"));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn conditions_decide_before_anything_is_stored() {
 }
 
 #[test]
-fn what_is_not_known_is_reported() {
+fn unknown_operands_are_reported() {
     check(["f", "", ""], Err("no debugging information describes its arguments"));
     check(["f@size", "", ""], Err("no debugging information tells which argument is 'size'"));
     check(["f@arg1->size", "", ""], Err("write +8(arg1)"));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_leaves_out_what_the_sign_test_allows() {
+    fn interval_excludes_ranks_allowed_by_sign_test() {
         // 2 * P(at most k of n coins) <= 0.002
         assert_eq!([1, 9, 11, 15, 21].map(outer), [0, 0, 0, 1, 3]);
     }

@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_named_by_what_no_function_of_the_program_begins_with() {
+    fn library_globs_match_no_function_of_the_program() {
         check(&["awk+0x10", "main"], &["malloc"], Some("mal*"));
         check(&["awk+0x10", "main"], &["qsort"], Some("q*"));
         check(&["awk+0x10"], &["libc.so.6+0x20"], Some("l*"));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_the_program_has_too_gives_way_to_another_of_the_function() {
+    fn ambiguous_name_is_replaced_by_another_of_the_function() {
         check(&["free"], &["free"], None);
         check(&["free"], &["free", "cfree"], Some("c*"));
     }

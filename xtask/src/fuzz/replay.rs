@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_too_much_or_elsewhere_is_found() {
+    fn missing_extra_and_misplaced_calls_are_found() {
         let functions = [function("main"), function("p0_run"), function("p0_leaf")];
         let call = |function, caller, slot, back| Call { function, caller: Some(caller), slot, back };
         let calls = [call(1, 0, 100, 1), call(2, 1, 90, 2), call(2, 1, 90, 3)];

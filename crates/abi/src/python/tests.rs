@@ -133,7 +133,7 @@ fn another_filter_decides_about_the_functions_that_are_known() {
 }
 
 #[test]
-fn functions_that_are_introduced_while_the_filter_changes_are_what_the_last_one_says() {
+fn functions_introduced_during_filter_change_follow_the_new_filter() {
     on_large_stack(|| {
         let table = table();
         std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn functions_that_are_introduced_while_the_filter_changes_are_what_the_last_one_
 }
 
 #[test]
-fn rules_name_the_parameters_of_the_functions_that_they_match() {
+fn rules_name_parameters_of_matching_functions() {
     on_large_stack(|| {
         let table = table();
         assert!(table.set_rules(b"app.*\tname,n\n*.f\t\n"));

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_understood() {
+    fn conditions_are_parsed() {
         let parsed =
             |text: &str| text.parse::<Condition>().map(|c| (c.measure, c.function, c.comparison, c.bound));
         let good = |text: &str, measure, function: &str, comparison, bound| {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_conditions_are_refused() {
         for (text, says) in [
             ("total", "no function"),
             ("total()>1x", "no function"),

@@ -126,7 +126,7 @@ fn another_one_at_the_same_address_is_another_one() {
 }
 
 #[test]
-fn what_a_future_owned_is_dropped_with_it() {
+fn dropping_a_future_drops_owned_futures() {
     // A future's first field has the future's own address.
     check(
         &[
@@ -140,7 +140,7 @@ fn what_a_future_owned_is_dropped_with_it() {
 }
 
 #[test]
-fn a_panic_drops_it_while_it_is_polled() {
+fn panic_drops_future_during_poll() {
     check(
         &[(1, STATE, 0, (10, 30), 0x100, Some(9), None), (1, DROP, 1, (20, 21), 0x100, None, None)],
         &[("inner", 1, 10, 0, End::Panicked)],
@@ -148,7 +148,7 @@ fn a_panic_drops_it_while_it_is_polled() {
 }
 
 #[test]
-fn results_are_read_as_far_as_they_tell() {
+fn poll_results_are_read_where_recorded() {
     check(
         &[
             (1, WRITTEN, 0, (10, 11), 0x2000, Some(7), Some(1)),
@@ -198,7 +198,7 @@ fn runs_of_coroutines_are_joined_by_their_addresses() {
 }
 
 #[test]
-fn a_coroutine_that_waits_outlives_the_one_that_ran_it_first() {
+fn waiting_coroutine_outlives_its_first_runner() {
     let lines = [
         (1, COROUTINE, 1, (10, 20), 64, Some(2), Some(1)),
         (1, COROUTINE, 2, (12, 18), 96, Some(0), Some(3)),

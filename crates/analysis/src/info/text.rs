@@ -73,9 +73,9 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
 /// recorded.
 fn kernel_events(events: &KernelEvents) -> Vec<String> {
     let told = [
-        (events.wakings, "who woke whom"),
+        (events.wakings, "wakeups"),
         (events.system_calls, "system calls"),
-        (events.incidents, "page faults, moves to other processors"),
+        (events.incidents, "page faults, migrations"),
         (events.signals, "signals"),
     ];
     let told: Vec<&str> = told.into_iter().filter_map(|(is_told, what)| is_told.then_some(what)).collect();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn incidents_are_told_where_they_happen() {
+    fn incidents_are_shown_at_their_time() {
         let incident = |at| Incident { at, what: IncidentKind::Signal { number: 10 } };
         let mut waits = Waits { incidents: [incident(11), incident(12)].into(), ..Waits::default() };
         assert_eq!(waits.until(5, Some(11), 1), []);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once_where_it_begins() {
+    fn each_state_is_shown_once_at_its_begin() {
         let state = |from, to, state| State { from, to, state };
         let all =
             [state(0, 15, Unknown), state(20, 25, Blocked), state(26, 45, Runnable), state(50, 60, Blocked)];

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_leaves_its_open_calls() {
+    fn forgotten_events_leave_open_calls() {
         let mut recent = Recent::new(4);
         let thread =
             Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".into(), goroutine: None, started: None };

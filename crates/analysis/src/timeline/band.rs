@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn near_pieces_are_one_and_what_is_outside_is_not_known() {
+    fn adjacent_pieces_are_merged_and_uncovered_time_is_unknown() {
         let known = [
             (10, Running),
             (20, Blocked),

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn short_calls_are_joined_and_long_ones_stay_what_they_are() {
+    fn short_calls_are_merged_and_long_calls_are_not() {
         let track = [call(0, 3, 1), call(4, 6, 2), call(10, 100, 3), call(101, 102, 4), call(103, 105, 5)];
         let coarse = coarser(&track, 8);
         let joined = Block { start: 0, end: 6, busy: 5, longest: 3, site: SiteId(1), calls: 2, cut: 0 };
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_what_reaches_into_it() {
+    fn window_has_blocks_that_overlap_its_bounds() {
         let track = [call(0, 3, 1), call(4, 6, 2), call(10, 100, 3)];
         let sites = |from, to| within(&track, from, to).iter().map(|b| b.site.0).collect::<Vec<_>>();
         assert_eq!(sites(0, 200), [1, 2, 3]);

@@ -127,7 +127,7 @@ fn unknown(meta: &Meta) -> Vec<String> {
     let mut lines = Vec::from_iter(text::lost(meta, "polls and wakings"));
     let is_waker = |site: &Site| Role::of(site).is_some_and(|role| role.values == FutureValues::Woken);
     if !meta.sites.iter().any(is_waker) {
-        lines.push("it was not recorded who woke tasks".to_owned());
+        lines.push("wakeups of tasks were not recorded".to_owned());
     }
     lines
 }

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_calltap_is_told_apart_to_its_end() {
+    fn wait_for_calltap_is_marked_to_its_end() {
         let mut lane = lane();
         lane.switches[1].to = Tracing;
         let State::Blocked(wait) = lane.segments(20, 40).remove(0).state else { panic!("it waits") };

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_told() {
+    fn system_calls_are_described_with_awaited_objects() {
         let place = |address: u64| format!("at{address}");
         let descriptions = |number, arguments: &[u64; 6]| text(number, Some(arguments), &place);
         assert_eq!(descriptions(202, &[5, 128, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT)");

@@ -33,25 +33,25 @@ pub(crate) fn unknown(meta: &Meta, has_switches: bool, knows_wakers: bool) -> Ve
         if !is_traced {
             lines.push("it was not recorded when goroutines waited: runtime.gopark is not traced".to_owned());
         } else if !knows_wakers {
-            lines.push("a goroutine's wait lasts until it runs again, and it is not known who ended it: runtime.ready is not traced, or not its goroutine".to_owned());
+            lines.push("the waker of a goroutine is unknown, and its wait lasts until it runs again: runtime.ready is not traced, or not its goroutine".to_owned());
         }
     }
     match &meta.kernel_events {
         None => lines.push(
-            "it was not recorded who woke a thread, nor in which system call it waited ('record --events sched,syscalls' does)"
+            "wakeups and system calls were not recorded ('record --events sched,syscalls' records them)"
                 .to_owned(),
         ),
         Some(events) => {
             lines.extend(events.refused.iter().cloned());
             if !events.wakings && events.refused.is_empty() {
-                lines.push("it was not recorded who woke a thread ('record --events sched' does)".to_owned());
+                lines.push("wakeups were not recorded ('record --events sched' records them)".to_owned());
             }
             if !events.system_calls && events.refused.is_empty() {
                 lines.push("system calls were not recorded ('record --events syscalls' does)".to_owned());
             }
             if events.lost > 0 {
                 let lost = counted(events.lost, "record");
-                lines.push(format!("the kernel lost {lost}: what they cover is not known"));
+                lines.push(format!("the kernel lost {lost}: their times are unknown"));
             }
         }
     }
@@ -173,7 +173,7 @@ impl Lines<'_> {
 /// Formats a waker: `woken by worker-2 in evict <- handle`.
 pub(crate) fn waker_text(descriptions: &Descriptions<'_>, waker: &WakerDescription) -> String {
     match waker {
-        WakerDescription::Unknown | WakerDescription::NotRecorded => "it is not known who woke it".to_owned(),
+        WakerDescription::Unknown | WakerDescription::NotRecorded => "its waker is unknown".to_owned(),
         WakerDescription::GoRuntime { path } => {
             let path = if path.is_empty() { String::new() } else { format!(" in {}", path.join(" <- ")) };
             format!("woken by the Go runtime (a timer, the network, the garbage collector){path}")

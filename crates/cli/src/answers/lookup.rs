@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_belongs_to_the_innermost_function_that_holds_it() {
+    fn address_belongs_to_innermost_function() {
         check(0xff, None);
         check(0x100, Some("outer"));
         check(0x125, Some("inner"));

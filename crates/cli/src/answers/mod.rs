@@ -228,8 +228,11 @@ fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
     let asked = outcome.disabled.iter().filter(|(name, _)| known.is_asked(name));
     let asked: Vec<String> = asked.map(|(name, _)| demangle(name)).collect();
     if let [first, others @ ..] = &asked[..] {
-        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-        notes.push(format!("{first}{more} was switched off: of its later calls the answer knows nothing"));
+        let disabled = match others.len() {
+            0 => format!("{first} was"),
+            more => format!("{first} and {more} more were"),
+        };
+        notes.push(format!("{disabled} disabled by --max-overhead: the later calls are not in the answer"));
     }
     let lost = outcome.totals.lost_entries + outcome.totals.lost_exits;
     if lost > 0 {

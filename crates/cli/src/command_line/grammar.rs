@@ -138,7 +138,7 @@ fn program() -> Arg {
 fn more(from: &Operand) -> Arg {
     behind("more")
         .value_name(from.name)
-        .help("What those in front of '--' are compared with.")
+        .help("The traces to compare with those before '--'.")
         .value_hint(ValueHint::FilePath)
 }
 

@@ -164,7 +164,7 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
             "crash" => Trigger::Crash,
             "exit" => Trigger::Exit,
             text if !text.contains('>') => {
-                bail!("--snapshot-on: '{text}' is none of signal, crash, exit, nor 'FUNCTION>TIME'")
+                bail!("--snapshot-on: '{text}' is none of signal, crash, exit, 'FUNCTION>TIME'")
             }
             text => Trigger::Slow(rule("--snapshot-on", text)?),
         })

@@ -89,7 +89,7 @@ pub fn patch_mode(arguments: &Arguments, starts: bool) -> Result<PatchMode> {
     let mode = PatchMode::NAMES.iter().find(|(_, name)| *name == word);
     let mode = mode.map_or_else(PatchMode::default, |(mode, _)| *mode);
     if mode == PatchMode::BeforeStart && !starts {
-        bail!("--patch-mode before-start is for a program that is started: 'record -- PROGRAM'");
+        bail!("--patch-mode before-start needs a program that calltap starts: 'record -- PROGRAM'");
     }
     Ok(mode)
 }

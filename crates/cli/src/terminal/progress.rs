@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_in_a_line() {
+    fn progress_line_has_time_and_calls() {
         let check = |seconds, calls, expected: &str| {
             let recording = Recording { elapsed: Duration::from_secs(seconds), calls };
             assert_eq!(sentence(&recording), expected);

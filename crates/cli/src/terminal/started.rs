@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_in_words() {
+    fn start_line_counts_enabled_functions_by_module() {
         let module = |(name, on): &(&str, usize)| ((*name).to_owned(), *on);
         let check = |modules: &[(&str, usize)], elsewhere: &[(&str, &str, usize)], expected: &str| {
             let found = |(word, module, count): &(&str, &str, usize)| MatchesElsewhere {

@@ -164,7 +164,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     #[test]
-    fn what_others_have_fetched_stays() {
+    fn files_fetched_by_other_tools_are_kept() {
         let place = std::env::temp_dir().join(format!("calltap-trim-{}", std::process::id()));
         let file = |name: &str, age: u64, is_own: bool| -> PathBuf {
             let path = place.join(name).join("debuginfo");

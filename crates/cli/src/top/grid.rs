@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selected_function_stays_selected_wherever_it_goes() {
+    fn selection_follows_function_to_its_new_row() {
         let mut grid = grid(THREE);
         assert_eq!(press(&mut grid, &[KeyCode::Enter]), Act::Nothing, "nothing is selected yet");
         assert_eq!(toggled(press(&mut grid, &[KeyCode::Down, KeyCode::Enter])), "often");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_is_paused_nothing_changes() {
+    fn paused_grid_does_not_change() {
         let mut grid = grid(THREE);
         press(&mut grid, &[KeyCode::Char('p')]);
         grid.set(None);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_drawn_with_states_and_cut_to_the_screen() {
+    fn grid_draws_states_and_fits_the_screen() {
         let (mut grid, switches) = (grid(THREE), Switches::new(4711));
         switches.set_name("app");
         let together = Together::new(std::slice::from_ref(&switches));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_governor_took_can_be_asked_for_again() {
+    fn functions_over_limit_can_be_enabled_by_key() {
         let (switches, f) = (Switches::new(1), row(&[7]));
         switches.content().over_limit.insert(SiteId(7));
         assert_eq!(switches.state(&f), State::OverLimit);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_was_off_for_a_part_of_the_interval_is_marked_in_it_alone() {
+    fn function_disabled_during_interval_is_marked_in_that_interval_only() {
         let switches = Switches::new(1);
         let marked = |rows: Vec<Row>| {
             let interval =
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_the_view_has_ended() {
+    fn dropping_the_view_ends_switches() {
         let switches = Switches::new(1);
         let leave = switches.end_on_drop();
         assert!(!switches.is_over());

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_switched_in_all_processes_that_have_it() {
+    fn key_switches_function_in_all_its_processes() {
         let switches = [Switches::new(1), Switches::new(2)];
         let mut together = Together::new(&switches);
         let (first, second) = (interval(&[("f", 1, 1), ("g", 1, 1)]), interval(&[("g", 1, 1), ("f", 1, 1)]));

@@ -392,10 +392,10 @@ mod tests {
     const DOWN: KeyCode = KeyCode::Down;
 
     #[test]
-    fn functions_are_shown_with_who_calls_them_and_whom_they_call() {
+    fn functions_are_shown_with_callers_and_callees() {
         let (lines, _) = after(&[DOWN], None);
         assert_eq!(lines[0].trim_end(), " app.data: 10 events");
-        assert!(lines[1].contains("functions: 3") && lines[1].contains("who calls main"), "{lines:#?}");
+        assert!(lines[1].contains("functions: 3") && lines[1].contains("callers of main"), "{lines:#?}");
         assert!(words(&lines[2]).starts_with("│ TOTAL SELF CALLS AVG P99 FUNCTION"), "{lines:#?}");
         assert!(words(&lines[3]).contains("10.000 us 4.700 us 1 10.000 us"), "{lines:#?}");
         let callees: Vec<String> =
@@ -405,12 +405,12 @@ mod tests {
     }
 
     #[test]
-    fn enter_goes_to_a_caller_and_search_to_what_is_found() {
+    fn enter_selects_caller_and_search_selects_match() {
         let (lines, _) = after(&[DOWN, DOWN, KeyCode::Tab, DOWN, KeyCode::Enter], None);
-        assert!(lines[1].contains("who calls main"), "from send to its caller: {lines:#?}");
+        assert!(lines[1].contains("callers of main"), "from send to its caller: {lines:#?}");
         let search = ['/', 'P', 'a', 'r'].map(KeyCode::Char);
         let (lines, _) = after(&search, None);
-        assert!(lines[1].contains("functions: 1") && lines[1].contains("who calls parse"), "{lines:#?}");
+        assert!(lines[1].contains("functions: 1") && lines[1].contains("callers of parse"), "{lines:#?}");
         assert!(lines[11].contains("/Par_"), "{lines:#?}");
         let (lines, act) = after(&[search.as_slice(), &[KeyCode::Esc, KeyCode::Char('q')]].concat(), None);
         assert!(lines[1].contains("functions: 3") && act == Act::Quit, "{lines:#?}");

@@ -97,8 +97,8 @@ impl App {
         let name = |site| shown.explorer.function(site).map_or("[unknown]", |function| &function.name);
         let chosen = self.name(self.chosen.map_or("", name));
         let title = match pane {
-            Pane::Callers => format!(" who calls {chosen} "),
-            _ => format!(" what {chosen} calls "),
+            Pane::Callers => format!(" callers of {chosen} "),
+            _ => format!(" callees of {chosen} "),
         };
         let line = |relative: &Relative| {
             Row::new([

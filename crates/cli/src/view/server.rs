@@ -101,9 +101,7 @@ impl Server {
     fn answer(&self, request: &Request<Incoming>, subject: &dyn Subject) -> (Answer, bool) {
         let within = self.within(request.uri().path());
         let answer = match within {
-            None => {
-                plain(404, "There is nothing here. The address that calltap printed has a token in it.\n")
-            }
+            None => plain(404, "No such page: use the whole address that calltap printed, with its token.\n"),
             Some(path) => {
                 let query = request.uri().query().unwrap_or_default();
                 if let Ok(mut asked) = self.asked.lock() {

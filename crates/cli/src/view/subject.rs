@@ -113,7 +113,7 @@ impl Subject for File {
     }
 
     fn switch(&self, _: &Query<'_>) -> Result<Value, Refusal> {
-        Err(Refusal::new(409, "a recording has nothing to switch"))
+        Err(Refusal::new(409, "functions of a recording cannot be disabled or enabled"))
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_not_all_read_answers_nothing_but_how_far_it_is() {
+    fn partly_read_file_answers_progress_only() {
         let file = File::new("big.data".into(), 1000);
         file.has_read(250);
         for name in ["summary", "functions", "timeline", "overview", "flame", "nothing"] {

@@ -38,7 +38,7 @@ fn a_path_is_whole_where_its_outermost_function_says_so() {
 }
 
 #[test]
-fn frame_pointers_lead_from_frame_to_frame_as_long_as_they_lead_up() {
+fn frame_pointers_are_followed_while_ascending() {
     let at = |word: u64| START + 8 * word;
     let rules =
         [(0x40_0fff, Rule::FRAME_POINTER), (0x40_1fff, Rule::FRAME_POINTER), (0x40_2fff, Rule::Outermost)];
@@ -51,14 +51,14 @@ fn frame_pointers_lead_from_frame_to_frame_as_long_as_they_lead_up() {
 }
 
 #[test]
-fn what_a_signal_interrupted_is_found_by_its_own_address() {
+fn interrupted_frame_is_looked_up_by_exact_address() {
     let handler = saved(Cfa::Rsp(24), Place::At(-16), true);
     let rules = [(0x40_0fff, handler), (0x40_2000, Rule::Outermost)];
     check(&rules, 0, &[0x40_1000, 0, 0, 0x40_2000], (&[0x40_1000, 0x40_2001], true));
 }
 
 #[test]
-fn a_piece_that_was_lost_ends_what_is_known() {
+fn lost_piece_ends_the_unwound_path() {
     let rules = [(0x40_0fff, saved(Cfa::Rsp(1024), Place::Same, false)), (0x40_1fff, Rule::Outermost)];
     let mut words = vec![0; 192];
     (words[0], words[128]) = (0x40_1000, 0x40_2000);
@@ -72,7 +72,7 @@ fn a_piece_that_was_lost_ends_what_is_known() {
 }
 
 #[test]
-fn rules_say_how_they_end() {
+fn unwinding_reports_how_a_path_ends() {
     let registers = Registers { rip: 1, rsp: START, rbp: None };
     let read = |_: u64| Some(0x40_1000);
     let down = saved(Cfa::Rsp(0), Place::Same, false);
@@ -84,7 +84,7 @@ fn rules_say_how_they_end() {
 }
 
 #[test]
-fn a_frame_pointer_counts_only_where_its_function_begins_with_it() {
+fn frame_pointer_rule_needs_frame_pointer_prologue() {
     let frame = [0x55, 0x48, 0x89, 0xe5];
     for (in_front, counts) in [
         (&[][..], true),

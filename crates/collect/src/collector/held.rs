@@ -74,7 +74,7 @@ mod tests {
     use calltap_abi::waits::WaitInterval;
 
     #[test]
-    fn a_wait_is_told_of_until_it_is_over() {
+    fn wait_is_reported_until_its_end() {
         let shared = Shared::map(&tempfile::tempfile().unwrap(), 8, 8).unwrap();
         let mut held = HeldThreads::begin(&shared);
         let mut take = || {

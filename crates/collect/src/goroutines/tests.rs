@@ -89,14 +89,14 @@ fn event(text: &str) -> GoEvent {
 }
 
 #[test]
-fn what_a_goroutine_does_in_several_threads_is_in_the_order_of_times() {
+fn events_of_goroutine_on_several_threads_are_ordered_by_time() {
     // The thread that continues the goroutine is read first.
     check("1:g@2=30,1:/g@2=40 1:f@1=10 1:/f@1=50", &[(1, "f g /g1 /f1")]);
     check("1:f@1=10,2:m@1=15,1:g@2=20 2:/m@1=25 1:/g@2=30,1:/f@1=40", &[(1, "f g /g1 /f1"), (2, "m /m1")]);
 }
 
 #[test]
-fn what_may_have_an_earlier_event_elsewhere_waits() {
+fn event_waits_for_earlier_events_of_other_threads() {
     check("1:f@1=10,1:/g@2=40 <20 1:g@2=30 1:/f@1=50 <60", &[(1, "f g /g1 /f1")]);
 }
 

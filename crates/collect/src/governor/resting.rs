@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cost_little_comes_back_after_one_pause() {
+    fn cheap_function_is_reenabled_after_one_pause() {
         assert_eq!(check(0.01, 1), [2]);
     }
 
     #[test]
-    fn what_cost_more_comes_back_later() {
+    fn costly_function_is_reenabled_later() {
         assert_eq!(check(0.16, 1), [6]);
         assert_eq!(check(5.12, 1), [16]);
     }

@@ -43,8 +43,8 @@ impl OpenCalls {
     }
 
     /// Removes the innermost calls whose returns are not recorded any more: they may have ended.
-    pub(crate) fn leave_muted(&mut self) {
-        self.depth -= self.muted();
+    pub(crate) fn leave_unrecorded(&mut self) {
+        self.depth -= self.count_unrecorded();
     }
 
     /// Returns the functions of the open calls, outermost first.

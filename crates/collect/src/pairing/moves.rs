@@ -26,10 +26,10 @@ impl OpenCalls {
     }
 
     /// Whether an entry lies near a frame that it may prove dead by other evidence than its slot:
-    /// the newest ones if they are muted, or where the last nonlocal exit leads.
+    /// the newest ones if they are unrecorded, or where the last nonlocal exit leads.
     fn is_where_known(&self, slot: u64) -> bool {
-        let muted = self.frames[1..=self.depth].iter().rev().take(self.muted());
-        muted.map(|frame| place_of(*frame)).chain(self.nonlocal).any(|place| is_beside(place, slot))
+        let unrecorded = self.frames[1..=self.depth].iter().rev().take(self.count_unrecorded());
+        unrecorded.map(|frame| place_of(*frame)).chain(self.nonlocal).any(|place| is_beside(place, slot))
     }
 
     /// Whether an event is not certainly on the stack of the innermost frame.

@@ -203,15 +203,15 @@ pub(crate) fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: 
 
 #[cfg(test)]
 mod tests {
-    use crate::pairing::{FAR, MUTED, OpenCalls, PairedEvent, SLOT};
+    use crate::pairing::{FAR, OpenCalls, PairedEvent, SLOT, UNRECORDED};
     use calltap_abi::event::code;
 
-    /// Frames of a suspended stack open again as they were, muted frames too.
+    /// Frames of a suspended stack open again as they were, unrecorded frames too.
     #[test]
-    fn no_more_frames_are_muted_than_are_open() {
+    fn unrecorded_frames_are_at_most_the_open_ones() {
         let mut open = OpenCalls::new(true);
-        open.open((0x1234 << SLOT | 7) ^ (MUTED | FAR));
-        assert_eq!((open.depth, open.muted()), (1, 1));
+        open.open((0x1234 << SLOT | 7) ^ (UNRECORDED | FAR));
+        assert_eq!((open.depth, open.count_unrecorded()), (1, 1));
         let PairedEvent { left, .. } = open.pair_event(code::ENTRY, 0x1230 << SLOT | 8, 0);
         assert_eq!((open.depth, left), (1, 1));
     }

@@ -64,7 +64,7 @@ fn frames_left_by_longjmp_are_closed_by_the_frame_below() {
 }
 
 #[test]
-fn recursion_is_told_apart_by_stack_position() {
+fn recursion_is_paired_by_stack_position() {
     check("f@1 f@2 f@3 /f@1", "3");
     check("f@1 f@2 f@3 /f@2 /f@1", "2 1");
 }
@@ -76,7 +76,7 @@ fn a_return_without_its_entry_closes_nothing() {
 }
 
 #[test]
-fn an_entry_at_or_above_a_frame_proves_it_dead() {
+fn entry_at_or_above_a_frame_proves_the_frame_dead() {
     // The loop that catches: the same function again, another one at the same slot, another one a
     // little above.
     check("m@1 h@9 f@20 h@9 /h@9 l@9 /l@9 /m@1", "-2 1 1 1");
@@ -116,7 +116,7 @@ fn nested_calls_share_a_slot_and_return_one_by_one() {
 
 /// Slots around 900000 and around 1 lie on two stacks.
 #[test]
-fn what_runs_on_another_stack_is_a_call_and_no_proof() {
+fn entry_on_other_stack_proves_no_frame_dead() {
     // A handler on the alternate stack, above or below.
     check("m@1 f@2 s@900000 t@900001 /t@900001 /s@900000 /f@2 /m@1", "1 1 1 1");
     check("m@900000 f@900001 s@1 /s@1 /f@900001 /m@900000", "1 1 1");
@@ -125,7 +125,7 @@ fn what_runs_on_another_stack_is_a_call_and_no_proof() {
 }
 
 #[test]
-fn what_goes_on_on_its_stack_is_open_again() {
+fn frames_of_resumed_stack_are_open_again() {
     // The innermost frame of the stack returns, and its caller calls another function.
     check("m@1 c@900000 y@900001 g@2 /g@2 /y@900001 f@900001 /f@900001 /c@900000 /m@1", "-2 1 =c =y 1 1 1 1");
     // The innermost frame calls.
@@ -165,7 +165,7 @@ fn where_events_are_missing_a_return_is_of_no_frame_that_was_left_before() {
 }
 
 #[test]
-fn a_stack_that_another_one_calls_stays_above_it() {
+fn called_stack_is_paired_above_caller() {
     // a resumes b by r, and b yields by y.
     check(
         "m@1 a@900000 r@900010 b@990000 y@990010 /r@900010 r@900010 /y@990010 /b@990000 /r@900010 /a@900000 /m@1",
@@ -471,7 +471,7 @@ fn rows_are_paired_like_single_events() {
 
 /// Nests more calls than are searched usually, then enters a function above them.
 #[test]
-fn an_entry_above_many_frames_of_its_stack_ends_them() {
+fn entry_above_many_frames_of_its_stack_ends_all() {
     let mut open = OpenCalls::new(true);
     let frame = |at: u64, site: u64| ((0x7fff_0000_0000 - 8 * at) >> 3 & (SLOTS - 1)) << SLOT | site;
     open.pair_event(code::ENTRY, frame(10, 1), 0);

@@ -53,7 +53,7 @@ fn head(bytes: u64, site: u32, code: u32) -> u64 {
 }
 
 #[test]
-fn reading_stops_at_an_empty_slot_and_goes_on_when_it_is_filled() {
+fn reading_stops_at_empty_slot_and_continues_once_filled() {
     let chunk = chunk(&[word(1, 3, code::ENTRY), 0, word(3, 3, code::EXIT)]);
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     cursor.read(&chunk, &mut taken);
@@ -96,7 +96,7 @@ fn rows_follow_each_other() {
 
 /// The program can write any word: reading ends with the chunk.
 #[test]
-fn epochs_to_the_end_of_the_chunk_do_no_harm() {
+fn epochs_up_to_chunk_end_are_tolerated() {
     let chunk = chunk(&[]);
     for word in &chunk[..] {
         word.store(code::EPOCH.into(), Relaxed);
@@ -296,7 +296,7 @@ fn a_goroutine_has_the_start_that_follows_its_number() {
 }
 
 #[test]
-fn words_that_name_a_goroutine_hold_for_all_events_of_go_behind_them() {
+fn goroutine_words_apply_to_all_following_go_events() {
     let go = |ticks, code| word(ticks, 9, code);
     let [number, at] = goroutine_words(17, 0xc000_0012_3400);
     let [own, top] = goroutine_words(0, 0x7fff_0000);

@@ -120,7 +120,7 @@ impl History {
         if cursor.offset != begin + 8 * end {
             return None;
         }
-        open.leave_muted();
+        open.leave_unrecorded();
         open.of_one_stack()
     }
 }

@@ -1,4 +1,4 @@
-//! Pairs the events of a thread, and encodes them.
+//! Completes the events of a thread with unwound callers, pairs them, and encodes them.
 
 use crate::callers::Unwinding;
 use crate::pairing::OpenCalls;

@@ -119,7 +119,7 @@ impl Switching {
             self.release(true, pairs);
             self.off.pop_front();
             cut(&off, ended, pairs);
-            pairs.open.mute(&off.unrecorded_returns);
+            pairs.open.mark_unrecorded(&off.unrecorded_returns);
         }
     }
 

@@ -19,9 +19,9 @@ fn check(events: &str, expected: &str) {
     let (mut switching, mut newest) = (Switching::default(), None);
     for (ticks, word) in (1_u64..).zip(events.split_whitespace()).map(|(n, word)| (n * 1000, word)) {
         let named = |names: &str| names.bytes().map(|name| SiteId(name.into())).collect::<HashSet<_>>();
-        let muted = word.strip_prefix("mute:");
-        if let Some(names) = word.strip_prefix("off:").or(muted) {
-            let (sites, unrecorded_returns) = (named(names), muted.map(named).unwrap_or_default());
+        let unrecorded = word.strip_prefix("mute:");
+        if let Some(names) = word.strip_prefix("off:").or(unrecorded) {
+            let (sites, unrecorded_returns) = (named(names), unrecorded.map(named).unwrap_or_default());
             let off = SwitchedOff {
                 sites,
                 unrecorded_returns,
@@ -72,7 +72,7 @@ fn endings(encoder: &mut ThreadEncoder) -> String {
 }
 
 #[test]
-fn a_call_whose_return_is_switched_off_while_it_is_open_was_not_left() {
+fn open_call_with_disabled_return_is_not_unwound() {
     check("m@1 f@2 off:f done n@2 /n@2 /m@1", "f:switched_off n:returned m:returned");
     // The event that shows the end of the call comes before all functions are disabled.
     check("m@1 f@2 off:f n@2 /n@2 done /m@1", "f:switched_off n:returned m:returned");
@@ -109,7 +109,7 @@ fn nothing_is_shown_inside_a_call_that_may_have_returned_unseen() {
 }
 
 #[test]
-fn a_call_is_open_as_long_as_calls_inside_it_are() {
+fn call_is_open_while_its_callees_are() {
     check(
         "m@1 f@2 g@3 mute:f h@4 /h@4 done i@4 /i@4 /g@3 k@3 /k@3 /m@1",
         "h:returned i:returned g:returned f:switched_off k:returned m:returned",
@@ -117,7 +117,7 @@ fn a_call_is_open_as_long_as_calls_inside_it_are() {
 }
 
 #[test]
-fn a_call_whose_return_is_seen_meanwhile_was_open_until_then() {
+fn call_is_open_until_its_observed_return() {
     check("m@1 f@2 mute:f g@3 /g@3 /f@2 n@2 /n@2 done /m@1", "g:returned f:returned n:returned m:returned");
     // The exits of f are restored after the end of an interval.
     check("m@1 f@2 mute:f g@3 /g@3 read /f@2 done /m@1", "g:returned f:returned m:returned");
@@ -194,7 +194,7 @@ impl Lossy {
 }
 
 #[test]
-fn what_was_lost_before_the_first_event_stands_in_front_of_it() {
+fn initial_loss_precedes_first_event() {
     let mut lossy = Lossy::new((9, 4), false);
     lossy.link((5, 2), 700);
     assert_eq!(lossy.read(900, false), "5/2@700 @700 @705");
@@ -212,7 +212,7 @@ fn a_thread_without_a_chunk_has_lost_all_until_now() {
 }
 
 #[test]
-fn what_was_overwritten_was_in_front_of_all_that_is_there() {
+fn overwritten_events_precede_all_readable_events() {
     let mut lossy = Lossy::new((9, 4), true);
     lossy.link((0, 0), 700);
     assert_eq!(lossy.read(950, true), "9/4@700 @700 @705");
@@ -256,7 +256,7 @@ fn check_fork(events: &str, behind: usize, expected: Option<&str>) {
 }
 
 #[test]
-fn what_was_open_at_a_fork_is_known_however_far_the_thread_is_read() {
+fn open_calls_at_fork_are_known_at_any_read_position() {
     for (behind, expected) in
         [(1, "m"), (2, "mf"), (3, "mfg"), (4, "mf"), (5, "m"), (6, "mh"), (7, "m"), (8, "")]
     {

@@ -96,7 +96,7 @@ impl Drop for Ending<'_> {
 }
 
 #[test]
-fn copies_of_busy_rings_have_no_gap_and_know_what_was_overwritten() {
+fn copies_of_busy_rings_have_no_gaps_and_count_overwritten_events() {
     let (shared, over) = (rings(3), AtomicBool::new(false));
     let mut copied_whole = 0;
     thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn copies_of_busy_rings_have_no_gap_and_know_what_was_overwritten() {
 }
 
 #[test]
-fn what_nothing_writes_to_is_copied_as_it_is() {
+fn idle_rings_are_copied_unchanged() {
     let shared = rings(1);
     let copied = copy(&shared).expect("a copy");
     assert_eq!((copied.too_fast, copied.rings.threads()), (0, 0..1));

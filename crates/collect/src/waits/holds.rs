@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_calltaps_and_the_waits_around_it_are_the_programs() {
+    fn stops_count_for_calltap_and_surrounding_waits_for_the_program() {
         let mut holds = Holds::default();
         holds.add(1, 45..=45);
         let of = [(10, Running), (20, Blocked), (40, Running), (42, Blocked), (50, Running), (52, Blocked)];
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_the_recorder_is_told_as_it_goes_on() {
+    fn wait_for_recorder_is_reported_while_open() {
         let mut holds = Holds::default();
         // The wait begins at 15, and ends at 115 at the latest.
         holds.add(7, 15..=115);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_is_seen_late_begins_where_nothing_was_told() {
+    fn late_stop_starts_at_last_known_switch() {
         let mut holds = Holds::default();
         assert_eq!(tell(&mut holds, &[(10, Running), (20, Blocked)], 30), [(10, Running), (20, Blocked)]);
         holds.add(1, 35..=35);

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_ends_what_is_known_and_it_goes_on_behind() {
+    fn loss_ends_known_states_and_reading_continues() {
         let mut lane = Lane { over: Vec::new(), from: 10, entries: vec![waking(12)], seen: 0 };
         lane.lose(20, 30);
         lane.entries.push(waking(35));

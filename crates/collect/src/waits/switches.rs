@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_switches_ran_if_it_has_recorded_something() {
+    fn thread_without_switches_ran_if_events_were_recorded() {
         let mut quiet = lane(Some(5), &[]);
         assert_eq!(told(&mut quiet, 20), None, "it may sleep");
         quiet.claimed = Some(15);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_twice_counts_once() {
+    fn duplicate_switches_count_once() {
         let twice = [(1, Running), (1, Running), (5, Blocked), (6, Blocked), (9, Running)];
         assert_eq!(told(&mut lane(None, &twice), 20), Some(vec![(1, Running), (5, Blocked), (9, Running)]));
     }

@@ -154,7 +154,7 @@ async function file() {
   await press("Enter");
   await until(`document.querySelectorAll("#crumbs button").length === 2`);
   await page(`document.querySelector("[data-mode=callers]").click()`);
-  await until(`document.getElementById("crumbs").textContent.includes("who calls lap")`);
+  await until(`document.getElementById("crumbs").textContent.includes("callers of lap")`);
 
   // The table has all functions, in any order.
   await press("3");

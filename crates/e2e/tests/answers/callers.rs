@@ -60,7 +60,7 @@ fn check(program: &Program, flags: &[&str]) {
 }
 
 #[test]
-fn paths_are_the_programs_own_however_it_was_built() {
+fn unwound_paths_equal_program_paths_in_every_build() {
     for build in matrix().map(|(_, build)| build).chain(installed(BARE)) {
         check(&program(build, &[]), &[]);
     }

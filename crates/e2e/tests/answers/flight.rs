@@ -61,14 +61,14 @@ fn a_program_that_crashes_leaves_its_last_calls() {
 }
 
 #[test]
-fn what_is_old_is_forgotten_and_said() {
+fn old_events_are_dropped_and_counted() {
     let program = program();
     let flags = ["--snapshot-on", "exit", "--history", "100"];
     let (run, file) = record(&program, "exit", &flags, &["200"]);
     assert!(run.status.success(), "{}", run.stderr);
     let info = sound(&file(1));
     let forgotten = info["calls"]["dropped"].as_u64() > Some(0)
-        || info["notes"].to_string().contains("of which nothing is here");
+        || info["notes"].to_string().contains("ended before the kept period");
     assert!(forgotten && info["calls"]["recorded"].as_u64() > Some(0), "{info}");
 }
 
@@ -99,7 +99,7 @@ fn slow_calls_are_written_as_often_as_files_are_allowed() {
 }
 
 #[test]
-fn a_snapshot_is_taken_when_a_signal_asks_for_it() {
+fn signal_triggers_snapshot() {
     let program = program();
     let output = program.directory().join("signal");
     let text = output.to_string_lossy().into_owned();
@@ -128,7 +128,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_snapshot_options_are_refused() {
     let program = program();
     let refuse = |flags: &[&str], says: &[&str]| one_line(&record(&program, "no", flags, &[]).0, says);
     refuse(&["--snapshot-on", "sometimes"], &["'sometimes' is none of"]);

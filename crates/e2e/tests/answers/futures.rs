@@ -59,7 +59,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn what_is_shown_is_what_the_program_counted() {
+fn futures_equal_program_counts() {
     for program in programs() {
         let recording = record(&program, &["--async"], &Expect::default());
         assert!(recording.run.status.success(), "{}", recording.run.stderr);
@@ -141,7 +141,7 @@ fn check_spans(spans: &[Value], what: &str) {
 }
 
 #[test]
-fn a_slow_future_is_explained_by_those_that_woke_it_and_kept_its_worker() {
+fn why_explains_slow_future_by_wakers_and_busy_worker() {
     for program in programs() {
         let what = &program.name;
         let trace = program.directory().join("locked.data");
@@ -198,7 +198,7 @@ fn answers_come_without_a_file_as_well() {
 }
 
 #[test]
-fn of_a_process_that_runs_and_waits_most_of_the_time() {
+fn futures_of_mostly_idle_running_process() {
     for program in programs().take(1) {
         let mut command = Command::new(&program.path);
         let mut child =
@@ -228,7 +228,7 @@ fn of_a_process_that_runs_and_waits_most_of_the_time() {
 }
 
 #[test]
-fn where_there_are_none_this_is_said_in_one_line() {
+fn program_without_futures_is_reported_in_one_line() {
     let program = compile(GCC, &["chain.c"], &[]);
     let path = program.path.to_string_lossy().into_owned();
     let run = calltap_run(&["futures", "--", &path]);

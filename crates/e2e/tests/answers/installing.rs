@@ -35,7 +35,7 @@ fn completions_are_installed_once_for_the_shell_that_is_used() {
 }
 
 #[test]
-fn a_shell_without_completions_is_said_in_one_line() {
+fn unsupported_shell_is_reported_in_one_line() {
     let home = tempfile::tempdir().expect("a directory");
     let run = install(home.path(), "/bin/dash", &[]);
     assert_eq!(

@@ -93,7 +93,7 @@ fn every_call_has_its_caller_and_depth_after_others_were_left() {
 }
 
 #[test]
-fn where_the_function_that_catches_is_not_recorded_as_well() {
+fn exception_ends_calls_below_untraced_catcher() {
     let outermost = ["main", "serve", "loop"];
     for build in [GCC, &BARE[0]] {
         check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[], &outermost);
@@ -127,7 +127,7 @@ fn check_depths(what: &str, printed: &str, trace: &str) {
 const BY_LIBRARY: [&Build; 4] = [GCC, &PLACED[0], &BARE[2], &BARE_PLACED[0]];
 
 #[test]
-fn a_recorded_call_is_left_at_once_where_the_functions_around_it_are_not_recorded() {
+fn longjmp_ends_recorded_call_between_untraced_functions() {
     for build in BY_LIBRARY.into_iter().filter(|build| have(build.compilers[0])) {
         let program = compile(build, &["deeper.cpp"], &["-pthread"]);
         let flags: Vec<Flags> = vec![vec!["-F", "work", "-F", "leaf"]];
@@ -138,7 +138,7 @@ fn a_recorded_call_is_left_at_once_where_the_functions_around_it_are_not_recorde
 }
 
 #[test]
-fn a_panic_leaves_recorded_calls_at_once_where_the_functions_around_them_are_not_recorded() {
+fn panic_ends_recorded_calls_between_untraced_functions() {
     for program in [compile_rust("deeper.rs", &["-O"]), compile_rust_as_it_is("deeper.rs", &["-O"])] {
         let flags: Vec<Flags> = vec![vec!["-F", "work", "-F", "leaf"]];
         let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });

@@ -28,7 +28,7 @@ fn program() -> Option<Program> {
 }
 
 #[test]
-fn words_name_what_the_compiler_made_of_them() {
+fn words_select_compiler_generated_variants() {
     let Some(program) = program() else { return };
     let check = |word: &str, expected: &[&str]| {
         let (names, said) = called(&program, word);
@@ -45,7 +45,7 @@ fn words_name_what_the_compiler_made_of_them() {
 }
 
 #[test]
-fn the_start_says_what_is_on_and_what_else_there_is() {
+fn start_line_lists_enabled_functions_and_other_modules() {
     let Some(program) = program() else { return };
     let name = program.path.file_name().expect("a name").to_string_lossy().into_owned();
     let (_, said) = called(&program, "free*");
@@ -152,7 +152,7 @@ fn several_processes_by_name_and_the_trace_before_is_kept() {
 }
 
 #[test]
-fn what_is_named_and_cannot_be_traced_is_told_at_the_start() {
+fn named_untraceable_functions_are_reported_at_start() {
     if !have("g++") {
         return skipped("g++");
     }

@@ -153,7 +153,7 @@ fn is_disk(line: &str) -> bool {
 }
 
 #[test]
-fn a_process_is_asked_and_left_as_it_was() {
+fn query_detaches_from_process() {
     let program = program();
     let mut resident = Resident::start(&program, &["forever"]);
     let pid = resident.pid.to_string();
@@ -188,7 +188,7 @@ fn a_process_is_asked_and_left_as_it_was() {
     // The governor judges no interval with less than 1 ms of the program's processor time, and the
     // program may use only 0.5 ms per second.
     let little = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "5s", "--json", "-p", &pid];
-    let is_told = |run: &Run| run.stderr.contains("leaf was switched off: of its later calls");
+    let is_told = |run: &Run| run.stderr.contains("leaf was disabled by --max-overhead: the later calls");
     let little = (0..20).map(|_| calltap_run(&little)).find(is_told).expect("it costs more than nothing");
     assert_eq!(last(&little.stdout)["switched_off"][0], "leaf", "{}", little.stdout);
     one_line(&calltap_run(&["count", "hendle", "-p", &pid]), &["hendle", "nearest: handle"]);
@@ -199,7 +199,7 @@ fn a_process_is_asked_and_left_as_it_was() {
 }
 
 #[test]
-fn what_the_overhead_limit_disabled_is_the_first_line_of_every_answer() {
+fn first_line_of_answers_names_functions_disabled_by_limit() {
     let program = program();
     let resident = Resident::start(&program, &["forever"]);
     let pid = resident.pid.to_string();

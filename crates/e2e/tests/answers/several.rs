@@ -115,7 +115,7 @@ fn a_function_without_a_name_has_that_of_its_file_however_the_program_was_called
 }
 
 #[test]
-fn a_program_has_the_name_of_the_link_by_which_it_was_started() {
+fn program_is_named_after_its_symlink() {
     let mut program = compile(GCC, &["paced.c"], &[]);
     let link = program.directory().join("paced-server");
     std::os::unix::fs::symlink(&program.path, &link).expect("a link");

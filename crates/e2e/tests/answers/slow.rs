@@ -36,7 +36,7 @@ fn accounted(info: &Value) -> Value {
 }
 
 #[test]
-fn what_lies_beneath_slow_calls_is_kept_and_nothing_else() {
+fn slow_calls_are_kept_with_callees_only() {
     let program = program();
     let recording = record(&program, &["--slow", "handle>15ms"], &Expect::default());
     let disk = own(&recording, "disk");
@@ -73,7 +73,7 @@ fn rules_add_up_and_slow_calls_lie_in_fast_ones() {
 }
 
 #[test]
-fn what_does_not_fit_is_lost_and_said() {
+fn overflow_of_slow_memory_is_counted_as_lost() {
     let program = program();
     let recording = record(&program, &["--slow", "work>30ms", "--slow-memory", "1K"], &Expect::default());
     let info = recording.info();
@@ -83,7 +83,7 @@ fn what_does_not_fit_is_lost_and_said() {
 }
 
 #[test]
-fn a_process_is_recorded_while_it_is_slow() {
+fn slow_calls_of_running_process_are_recorded() {
     let program = program();
     let mut resident = Resident::start(&program, &["forever"]);
     let run = resident.attach(&["--duration", "1s", "--slow", "disk>1ms"]);

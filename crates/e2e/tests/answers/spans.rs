@@ -260,7 +260,7 @@ fn calls_in(trace: &str) -> std::collections::BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_a_recording_keeps_is_changed_while_it_goes_on() {
+fn set_changes_kept_calls_during_recording() {
     let program = compile(GCC, &["keeping.c"], &[]);
     let trace = program.directory().join("trace").to_string_lossy().into_owned();
     let mut command = std::process::Command::new(calltap_e2e::calltap());
@@ -302,7 +302,7 @@ fn what_a_recording_keeps_is_changed_while_it_goes_on() {
 }
 
 #[test]
-fn what_leads_to_a_function_is_recorded_alone() {
+fn callers_filter_keeps_only_calling_paths() {
     let program = compile(GCC, &["requests.c"], &[]);
     let (rows, told) = calls_of(&program, &["--callers", "disk"]);
     assert_eq!(
@@ -313,7 +313,7 @@ fn what_leads_to_a_function_is_recorded_alone() {
 }
 
 #[test]
-fn what_an_attached_process_keeps_is_a_matter_of_its_snapshots() {
+fn set_graph_is_refused_for_attached_process() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();

@@ -52,7 +52,7 @@ fn debugging_information_tells_arguments_and_results() {
 }
 
 #[test]
-fn of_unmodified_programs_as_well() {
+fn values_of_unmodified_programs() {
     for build in installed(BARE).filter(|build| !build.name.contains("stripped")) {
         check_all(&program(build));
     }
@@ -87,7 +87,7 @@ fn pointers_to_structures_are_followed() {
 }
 
 #[test]
-fn structures_in_registers_and_in_memory_move_the_arguments_behind_them() {
+fn structures_shift_following_arguments() {
     let program = program(GCC);
     let (run, shown) = watch(&program, &["mixed", "-A", "after,last", "-R"]);
     let expected: Vec<String> =
@@ -100,7 +100,7 @@ fn structures_in_registers_and_in_memory_move_the_arguments_behind_them() {
 }
 
 #[test]
-fn a_recording_has_them_in_every_view() {
+fn every_view_shows_values() {
     let program = program(GCC);
     let flags =
         ["-A", "integers", "-A", "texts@a,c/s3", "-R", "integers", "-R", "recursive", "-A", "recursive@arg1"];
@@ -168,7 +168,7 @@ fn only_calls_for_which_a_condition_holds_are_recorded() {
 }
 
 #[test]
-fn a_running_process_is_asked_and_left_as_it_was() {
+fn value_query_detaches_from_process() {
     let resident = Resident::start(&compile(GCC, &["requests.c"], &["-g"]), &["forever"]);
     let pid = resident.pid.to_string();
     let answer = calltap_run(&["watch", "handle", "-A", "all", "-R", "-n", "50", "--json", "-p", &pid]);
@@ -180,7 +180,7 @@ fn a_running_process_is_asked_and_left_as_it_was() {
 }
 
 #[test]
-fn what_is_read_changes_while_the_process_runs() {
+fn set_changes_recorded_values_of_running_process() {
     let program = compile(GCC, &["requests.c"], &["-g"]);
     let resident = Resident::start(&program, &["forever"]);
     let pid = resident.pid.to_string();
@@ -219,7 +219,7 @@ fn what_is_read_changes_while_the_process_runs() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_in_one_line() {
+fn unreadable_values_are_refused_in_one_line() {
     let program = program(GCC);
     let path = program.path.to_string_lossy().into_owned();
     for (flags, why) in [
@@ -252,7 +252,7 @@ fn what_cannot_be_read_is_told_in_one_line() {
 // If no requested value can be read, the process is not attached to: an empty answer would look
 // like a result.
 #[test]
-fn what_cannot_be_read_of_a_running_process_is_told_in_one_line() {
+fn unreadable_values_of_running_process_are_refused_in_one_line() {
     let bare = &BARE.iter().find(|build| build.name.contains("stripped")).expect("a stripped build");
     for (build, why) in
         [(GCC, "no parameter is called 'nothing'"), (*bare, "no debugging information tells which argument")]

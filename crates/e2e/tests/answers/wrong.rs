@@ -54,7 +54,7 @@ fn check_about_program(check: impl FnOnce([&str; 4])) {
 }
 
 #[test]
-fn a_wrong_usage_is_told_in_one_line() {
+fn wrong_usage_is_reported_in_one_line() {
     check_about_program(|[x, p, t, d]| {
         check_all(&[
             (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
@@ -113,7 +113,7 @@ fn a_wrong_usage_is_told_in_one_line() {
 }
 
 #[test]
-fn what_names_nothing_or_has_no_meaning_is_told_in_one_line() {
+fn selections_without_match_or_meaning_are_refused_in_one_line() {
     check_about_program(|[x, p, t, _]| {
         check_all(&[
             (&["record", "-N", "*", "--", x], &["-N takes away all functions", "-F"]),
@@ -145,7 +145,7 @@ fn what_names_nothing_or_has_no_meaning_is_told_in_one_line() {
 }
 
 #[test]
-fn a_newcomers_mistake_is_told_in_one_line_that_says_what_to_write() {
+fn newcomers_mistakes_get_one_line_of_advice() {
     check_about_program(|[x, p, t, d]| {
         let trace = format!("{d}/good.data");
         assert!(calltap_run(&["record", "-q", "-o", &trace, "--", x]).status.success());
@@ -215,7 +215,7 @@ fn a_trace_may_come_from_a_pipe() {
 }
 
 #[test]
-fn a_contradiction_is_told_and_so_is_a_word_in_the_place_of_a_file() {
+fn conflicting_options_and_words_for_files_are_reported() {
     let t = "no-such.data";
     check_all(&[
         (&["report", t, "-i", t], &["cannot be used with", "--input"]),

@@ -67,7 +67,7 @@ fn a_filter_that_came_later_does_not_kill() {
         // No thread may.
         let said = confined(build, "filter all");
         assert!(
-            said.contains("its seccomp filter does not allow") && said.contains("what is mapped stays"),
+            said.contains("its seccomp filter does not allow") && said.contains("mappings stay"),
             "{said}"
         );
     }
@@ -187,7 +187,7 @@ impl Drop for Freezer {
 }
 
 #[test]
-fn a_frozen_process_is_refused_and_detached_from_when_it_goes_on() {
+fn frozen_process_is_refused_and_detached_once_thawed() {
     let Some(freezer) = Freezer::create() else {
         return skipped("no control group can be created");
     };

@@ -42,7 +42,7 @@ fn threads_that_are_created_while_others_change_their_user_do_not_wait_for_ever(
 }
 
 #[test]
-fn a_program_that_uses_the_agents_word_of_a_thread_keeps_it() {
+fn programs_own_use_of_the_agents_thread_word_is_kept() {
     hazard("own words", &[], &[]);
 }
 
@@ -61,7 +61,7 @@ fn nested_handlers_on_other_stacks_return() {
 }
 
 #[test]
-fn no_thread_is_borrowed_from_the_programs_own_allocator() {
+fn no_thread_inside_the_programs_allocator_is_hijacked() {
     hazard("allocator", &["-DOWN_ALLOCATOR", "-fno-builtin"], &[]);
 }
 
@@ -81,7 +81,7 @@ fn the_time_stamp_counter_is_not_read_where_that_is_forbidden() {
 }
 
 #[test]
-fn what_looks_like_a_signal_frame_keeps_nothing_in_the_process() {
+fn stale_signal_frames_keep_no_mapping() {
     hazard("leftovers", &[], &[]);
 }
 
@@ -188,7 +188,7 @@ fn an_execve_and_calltap_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
+fn partly_mapped_file_offers_mapped_functions_only() {
     for build in &BARE[..1] {
         let program = compile(build, &["piece.c"], &[]);
         let mut resident = Resident::start(&program, &[]);
@@ -236,7 +236,7 @@ fn unaligned_accesses_that_trap_are_no_hindrance() {
 }
 
 #[test]
-fn threads_with_control_blocks_of_their_own_are_not_borrowed_for_the_c_library() {
+fn threads_with_own_tcb_never_run_dlopen() {
     goes_its_own_way("blocks");
 }
 
@@ -255,12 +255,12 @@ fn no_code_is_placed_in_libraries_that_are_unloaded() {
 }
 
 #[test]
-fn text_in_memory_of_no_file_is_left_as_it_was() {
+fn anonymous_text_is_restored() {
     goes_its_own_way("moved");
 }
 
 #[test]
-fn text_that_is_moved_while_attached_is_left_as_it_was() {
+fn text_moved_by_mremap_is_restored() {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["own_ways.c"], &[]);
         let mut resident = Resident::start(&program, &["moves"]);

@@ -24,7 +24,7 @@ fn a_process_that_becomes_another_program_goes_on() {
 
 #[test]
 #[ignore = "long: at random"]
-fn killed_at_any_time_it_leaves_a_program_that_runs_on() {
+fn program_survives_recorder_killed_at_any_time() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut seed = 12345u32;
     for how in ["counted", "churn", "busy"] {
@@ -46,7 +46,7 @@ fn killed_at_any_time_it_leaves_a_program_that_runs_on() {
 }
 
 #[test]
-fn killed_at_any_system_call_it_leaves_a_program_that_runs_on() {
+fn program_survives_recorder_killed_at_any_system_call() {
     every_call_kills(&["record", "-q", "--duration", "5ms", "-o", "/dev/null"], &[1, 2, 3, 5, 8, 13, 21, 34]);
 }
 
@@ -86,7 +86,7 @@ fn every_call_kills(command: &[&str], times: &[u32]) {
 }
 
 #[test]
-fn what_a_killed_set_had_not_come_to_the_next_one_does() {
+fn set_completes_change_of_killed_set() {
     if !have("strace") {
         return;
     }
@@ -115,7 +115,7 @@ fn what_a_killed_set_had_not_come_to_the_next_one_does() {
 
 #[test]
 #[ignore = "long: under stress"]
-fn two_at_a_time_do_no_harm() {
+fn concurrent_recorders_leave_program_intact() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["busy"]);
     for _ in 0..6 {
@@ -132,7 +132,7 @@ fn two_at_a_time_do_no_harm() {
 
 /// The reader of calltap's output has ended.
 #[test]
-fn a_process_is_left_though_what_is_said_has_no_reader() {
+fn detach_works_with_closed_stderr() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &[]);
     let (pid, trace) = (resident.pid.to_string(), resident.trace());

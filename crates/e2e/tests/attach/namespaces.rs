@@ -16,7 +16,7 @@ fn libraries_opened_in_namespaces_of_their_own_are_recorded_constructors_include
 }
 
 #[test]
-fn they_are_attached_to_and_closed_while_recorded() {
+fn libraries_of_namespaces_are_attached_and_closed() {
     let (program, library) = program(&[]);
     let mut resident = Resident::start(&program, &[&library, "50", "stay"]);
     let run = resident.attach(&["--duration", "50ms"]);
@@ -39,7 +39,7 @@ fn they_are_attached_to_and_closed_while_recorded() {
 }
 
 #[test]
-fn a_program_whose_linking_is_audited_runs_and_is_recorded_as_ever() {
+fn audited_program_runs_and_is_recorded() {
     let audit = compile(GCC, &["audit.c"], &["-shared", "-fPIC"]);
     let flag = format!("-Wl,--audit={}", audit.path.display());
     let (program, library) = program(&[&flag]);

@@ -64,14 +64,14 @@ fn busy_threads_signals_and_forks_go_on() {
 }
 
 #[test]
-fn exceptions_find_their_way_through_our_frames() {
+fn exceptions_unwind_through_placed_agent() {
     for build in &PLACED[..2] {
         transparent(&again(build, "throws.cpp", &[]), &[]);
     }
 }
 
 #[test]
-fn rust_panics_find_their_way_through_our_frames() {
+fn rust_panics_unwind_through_placed_agent() {
     let program = compile_rust("panics.rs", &["-Copt-level=2", "-Ctarget-feature=+crt-static"]);
     let alone = run(Command::new(&program.path), b"");
     for _ in 0..3 {
@@ -101,7 +101,7 @@ fn text_that_the_agent_watches_is_restored_after_other_tracers_were_set() {
 }
 
 #[test]
-fn an_unwinder_that_cannot_be_told_of_us_is_no_place_for_us() {
+fn attach_refuses_unwinder_without_frame_registration() {
     let program = compile(&PLACED[0], &["throws.cpp", "again.c"], &["-Dmain=once", "-x", "c++", "-s"]);
     let mut command = Command::new(&program.path);
     command.env("AGAIN", "1000");

@@ -21,7 +21,8 @@ fn may_drop() -> bool {
 fn program() -> Program {
     let program = compile(&BARE[0], &["dropped.c"], &[]);
     program.add(&BARE[0], &["library.c"], "libone.so", &["-shared", "-fPIC"]);
-    fs::set_permissions(program.directory(), Permissions::from_mode(0o755)).expect("our own directory");
+    fs::set_permissions(program.directory(), Permissions::from_mode(0o755))
+        .expect("the test's own directory");
     program
 }
 
@@ -47,7 +48,7 @@ fn attaches(root: &str) {
         let run = resident.attach_until(&[], |resident| calls(&resident.trace(), "work") > 10);
         assert!(run.status.success(), "attach {n}: {}", run.stderr);
         assert!(resident.runs());
-        let left = fs::read_dir(program.directory()).expect("our own directory").flatten();
+        let left = fs::read_dir(program.directory()).expect("the test's own directory").flatten();
         let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
         let is_ours = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("calltap.");
         assert!(!left.iter().any(is_ours), "attach {n} leaves {left:?}");

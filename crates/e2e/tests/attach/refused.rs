@@ -6,20 +6,20 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 #[test]
-fn without_room_for_files_it_is_refused() {
+fn attach_refuses_process_without_free_file_descriptors() {
     let program = compile(GCC, &["resident.c"], &[]);
     refused(&program, &["few files"], &["it may open no more files"]);
 }
 
 #[test]
-fn without_room_for_memory_it_is_refused() {
+fn attach_refuses_process_without_free_memory() {
     let program = compile(GCC, &["resident.c"], &[]);
     refused(&program, &["little memory"], &[]);
 }
 
 // The other process runs the same code, and is not stopped while the code is changed.
 #[test]
-fn a_process_whose_memory_another_one_shares_is_refused() {
+fn process_sharing_its_memory_is_refused() {
     for build in [GCC, &BARE[0]] {
         refused(&compile(build, &["shares.c"], &[]), &["early"], &["shares its memory (CLONE_VM)"]);
     }
@@ -61,7 +61,7 @@ fn attach(pid: u32, more: &[&str]) -> Run {
 }
 
 #[test]
-fn what_is_no_process_of_ours_is_refused() {
+fn attach_refuses_unsupported_processes() {
     one_line(&attach(4_194_303, &[]), &["no such process"]);
     one_line(&attach(0, &[]), &[]);
     one_line(&calltap_run(&["record", "-p", "-5"]), &[]);
@@ -212,7 +212,7 @@ fn another_users_process_is_refused() {
 }
 
 #[test]
-fn attaching_to_what_is_being_recorded_does_no_harm() {
+fn attaching_to_recorded_process_leaves_recording_intact() {
     let program = compile(GCC, &["resident.c"], &[]);
     let trace = program.directory().join("whole.calltap");
     let mut command = Command::new(calltap_e2e::calltap());
@@ -243,7 +243,7 @@ fn attaching_to_what_is_being_recorded_does_no_harm() {
 }
 
 #[test]
-fn two_at_once_are_told_of_each_other() {
+fn second_recorder_names_first() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["counted"]);
     let mut first = resident.attach_beside(&[]);
@@ -255,7 +255,7 @@ fn two_at_once_are_told_of_each_other() {
 }
 
 #[test]
-fn of_those_who_attach_at_the_same_moment_one_does() {
+fn one_of_concurrent_attaches_succeeds() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
@@ -275,7 +275,7 @@ fn of_those_who_attach_at_the_same_moment_one_does() {
 /// A calltap that attaches while another detaches succeeds, or is refused with a message about the
 /// other.
 #[test]
-fn those_who_attach_again_and_again_are_told_of_each_other() {
+fn concurrent_attaches_name_each_other() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
@@ -318,7 +318,7 @@ fn the_proc_of_another_pid_namespace_is_refused() {
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_told() {
+fn file_size_limit_is_reported() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["counted"]);
     let limited = |arguments: &[&str]| {
@@ -337,7 +337,7 @@ fn a_limit_of_file_sizes_is_told() {
 }
 
 #[test]
-fn a_process_that_is_ending_is_called_that() {
+fn ending_process_is_reported_as_ending() {
     let program = compile(GCC, &["ending.c"], &[]);
     let (mut seen, start) = (false, Instant::now());
     while !seen && start.elapsed() < Duration::from_secs(120) {
@@ -355,7 +355,7 @@ fn a_process_that_is_ending_is_called_that() {
 }
 
 #[test]
-fn a_process_that_has_used_up_a_limit_is_told_which() {
+fn exhausted_limit_of_process_is_named() {
     for build in [GCC, &PLACED[0]] {
         let program = compile(build, &["used_up.c"], &[]);
         for (what, said) in [

@@ -160,7 +160,7 @@ fn code_can_be_changed_with_all_threads_stopped() {
 }
 
 #[test]
-fn every_change_of_code_is_as_the_protocol_has_it() {
+fn every_code_change_follows_the_protocol() {
     for build in installed(BUILDS).chain(installed(PLACED)) {
         let program = compile(build, &["resident.c"], &[]);
         let log = program.directory().join("changes").display().to_string();
@@ -196,7 +196,7 @@ fn every_change_of_code_is_as_the_protocol_has_it() {
 }
 
 #[test]
-fn a_program_whose_file_was_replaced_is_traced_by_the_one_it_runs() {
+fn program_with_replaced_file_is_traced_by_its_mapped_file() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
     let other = program.add(GCC, &["tail.c"], "other", &[]);
@@ -318,7 +318,7 @@ fn a_coroutine_that_rests_at_detaching_goes_on() {
 }
 
 #[test]
-fn what_is_recorded_can_be_set_asked_about_and_ended_by_others() {
+fn other_commands_control_running_recorder() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["counted"]);
     let pid = resident.pid.to_string();
@@ -388,7 +388,7 @@ fn forked_children_are_set_as_their_parent_is() {
 }
 
 #[test]
-fn forked_children_that_rest_are_left_as_they_were() {
+fn idle_forked_children_are_restored() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["workers"]);
     let mut calltap = resident.attach_beside(&[]);

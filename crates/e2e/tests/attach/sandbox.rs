@@ -36,12 +36,12 @@ fn check(how: &str, refused: Option<&str>) {
 }
 
 #[test]
-fn a_filter_like_those_of_containers_lets_us_in() {
+fn attach_works_under_container_seccomp_filter() {
     check("usual", None);
 }
 
 #[test]
-fn a_filter_that_kills_for_what_the_agent_needs_is_seen_before() {
+fn killing_seccomp_filter_is_detected_before_attaching() {
     check("no openat", Some("does not allow openat"));
 }
 

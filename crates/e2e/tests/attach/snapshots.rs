@@ -111,7 +111,7 @@ fn each_of_many_threads_keeps_its_newest_calls() {
 }
 
 #[test]
-fn how_many_threads_the_rings_have_room_for_is_said() {
+fn attach_reports_thread_capacity_of_rings() {
     let (_program, mut resident) = rounds(99, 20_000);
     let (said, kept) = newest_of_each(&mut resident, &["--buffer-size", "8M"]);
     // There are a hundred threads with the first one.

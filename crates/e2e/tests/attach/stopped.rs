@@ -57,7 +57,7 @@ fn interrupt(recorder: &mut Child) {
 }
 
 #[test]
-fn a_program_that_is_stopped_while_it_is_recorded_is_detached_from() {
+fn detach_works_on_program_stopped_during_recording() {
     for (build, how) in [(GCC, "busy"), (&BARE[0], "busy"), (&BARE[0], "churn")] {
         check(build, how, |resident| {
             let mut recorder = resident.attach_beside(&[]);
@@ -103,7 +103,7 @@ fn a_stopped_program_is_changed_copied_and_detached_from() {
 }
 
 #[test]
-fn what_a_killed_calltap_left_in_a_stopped_program_is_removed() {
+fn detach_cleans_stopped_program_after_killed_calltap() {
     for stopped_first in [false, true] {
         check(&BARE[0], "busy", |resident| {
             let mut recorder = resident.attach_beside(&[]);

@@ -82,9 +82,9 @@ fn stale_linker_addresses_on_a_stack_do_not_keep_calltap_from_attaching() {
         BufReader::new(output).read_line(&mut line).expect("a line");
         let run =
             calltap_run(&["record", "-p", &child.id().to_string(), "--duration", "20ms", "-o", "/dev/null"]);
-        let runs = child.try_wait().expect("our own child").is_none();
-        child.kill().expect("our own child");
-        child.wait().expect("our own child");
+        let runs = child.try_wait().expect("the test's own child").is_none();
+        child.kill().expect("the test's own child");
+        child.wait().expect("the test's own child");
         assert!(runs && run.status.success(), "{}: {}", program.name, run.stderr);
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
-fn calls_are_recorded_exactly_and_the_program_is_left_as_it_was() {
+fn directory_records_exactly_and_restores_program() {
     if !have_fuse() {
         return;
     }
@@ -64,7 +64,7 @@ fn a_wrong_name_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn readers_that_wait_die_of_signals_and_get_what_comes() {
+fn blocked_readers_end_on_signals_and_receive_events() {
     if !have_fuse() {
         return;
     }
@@ -209,7 +209,7 @@ fn stacks_are_those_that_the_program_has() {
 }
 
 #[test]
-fn who_has_no_privileges_has_the_directories_of_his_own_processes() {
+fn unprivileged_user_mounts_own_processes() {
     if !have_fuse() || !have("fusermount3") || !have("setpriv") {
         return;
     }

@@ -84,12 +84,12 @@ fn kernels_own_tests(tests: &Path, some: &[String], program: &Program, module: &
 }
 
 #[test]
-fn the_kernels_tests_of_the_shell_that_runs_them_pass_on_that_shell() {
+fn kernel_selftests_pass_on_their_own_shell() {
     check_on_its_shell(&OF_THE_SHELL[..2], 4);
 }
 
 #[test]
-fn the_kernels_test_of_the_stack_tracer_passes_on_the_shell_that_runs_it() {
+fn kernel_stack_tracer_test_passes_on_its_own_shell() {
     check_on_its_shell(&OF_THE_SHELL[2..], 1);
 }
 

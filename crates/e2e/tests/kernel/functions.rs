@@ -172,7 +172,7 @@ fn refuses(steps: &Steps) {
     };
     refused("missing", &["'no_such*' matches none", "available_filter_functions"]);
     refused("clock", &["--kernel", "--clock tsc"]);
-    refused("user", &["tracefs is for root", "run calltap as root"]);
+    refused("user", &["tracefs needs root", "run calltap as root"]);
 }
 
 /// A stopped recorder does not read the kernel's buffers, which the kernel then overwrites.
@@ -205,7 +205,7 @@ fn leaves_nothing(steps: &Steps, by_graph: bool) {
 }
 
 #[test]
-fn functions_of_the_kernel_are_within_the_calls_that_run_them() {
+fn kernel_functions_are_nested_in_calling_functions() {
     let kernels = kernels();
     thread::scope(|scope| {
         let running: Vec<_> =

@@ -274,7 +274,7 @@ fn check(compiler: &str, flags: &[&str], seed: u64) {
 }
 
 #[test]
-fn what_c_functions_are_called_with_is_shown() {
+fn arguments_of_c_functions_are_shown() {
     check("gcc", &["-O2"], 1);
     check("gcc", &["-O0"], 2);
     check("clang-16", &["-O2"], 3);
@@ -282,7 +282,7 @@ fn what_c_functions_are_called_with_is_shown() {
 }
 
 #[test]
-fn what_cpp_functions_are_called_with_is_shown() {
+fn arguments_of_cpp_functions_are_shown() {
     check("g++", &["-O2"], 5);
     check("clang++-16", &["-O2"], 6);
 }

@@ -47,7 +47,7 @@ fn path(program: &Program) -> String {
 }
 
 #[test]
-fn a_shell_script_and_the_programs_it_starts_are_one_trace() {
+fn shell_script_and_its_programs_are_one_trace() {
     let program = compile(GCC, &["followed.c"], &[]);
     let own = path(&program);
     let script = format!(
@@ -81,7 +81,7 @@ fn a_tree_of_processes_that_run_at_once_is_recorded_whole() {
 }
 
 #[test]
-fn without_it_other_programs_are_not_recorded() {
+fn other_programs_are_not_recorded_without_follow() {
     let program = compile(GCC, &["followed.c"], &[]);
     let expect = Expect { arguments: &["tree", "2"], uncounted: true, ..Expect::default() };
     let recording = record(&program, &[], &expect);
@@ -89,7 +89,7 @@ fn without_it_other_programs_are_not_recorded() {
 }
 
 #[test]
-fn a_daemon_is_recorded_to_its_end_after_who_has_started_it() {
+fn follow_records_daemon_after_parent_exit() {
     let program = compile(GCC, &["followed.c"], &[]);
     let (_kept, recording) = followed(&program, &[&path(&program), "daemon", "33"]);
     assert_eq!(calls(&recording.rows(), "step"), 33);
@@ -104,7 +104,7 @@ fn programs_not_built_for_tracing_are_recorded_too() {
 }
 
 #[test]
-fn what_cannot_be_followed_runs_as_ever_and_is_told_in_one_line() {
+fn unfollowable_program_runs_and_is_reported_in_one_line() {
     let program = compile(GCC, &["followed.c"], &[]);
     let fixed = program.add(GCC, &["followed.c"], "fixed", &["-static"]);
     let (own, fixed) = (path(&program), fixed.to_string_lossy().into_owned());
@@ -119,7 +119,7 @@ fn what_cannot_be_followed_runs_as_ever_and_is_told_in_one_line() {
 }
 
 #[test]
-fn another_root_is_told_of_or_followed_where_the_session_is_seen() {
+fn program_in_other_root_is_followed_if_session_is_visible() {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root may change the root directory");
     }

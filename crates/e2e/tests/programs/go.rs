@@ -70,7 +70,7 @@ fn go_calls_c_calls_go() {
 }
 
 #[test]
-fn a_program_that_runs_goes_on_and_is_what_it_was() {
+fn running_go_program_continues_and_is_restored() {
     let every = builds(&BUILDS).into_iter().map(|build| ("resident.go", build));
     for (source, (go, flags)) in every.chain(builds(&WITH_C).into_iter().map(|build| ("cgo.go", build))) {
         let program = go.compile(source, flags);
@@ -88,7 +88,7 @@ fn a_program_that_runs_goes_on_and_is_what_it_was() {
 }
 
 #[test]
-fn calls_made_while_we_are_there_are_counted_exactly() {
+fn calls_between_attach_and_detach_are_counted_exactly() {
     for go in Go::all() {
         counts_while_attached(&go.compile("resident.go", &[]), &[]);
     }
@@ -124,7 +124,7 @@ fn entries_are_recorded_where_memory_is_in_the_way_of_exits() {
 }
 
 #[test]
-fn what_cannot_be_had_is_told_in_one_line() {
+fn unsupported_go_requests_are_refused_in_one_line() {
     let Some(go) = Go::installed() else { return };
     let program = go.compile("goroutines.go", &[]);
     let path = program.path.display().to_string();
@@ -176,7 +176,7 @@ fn traced(table: &Path) -> BTreeMap<u64, (usize, u64)> {
 // Nesting and goroutine of every call must be right, while stacks are copied all the time, through
 // panics and Goexit.
 #[test]
-fn calls_nest_as_each_goroutine_has_noted_them() {
+fn calls_nest_as_each_goroutine_noted() {
     for go in Go::all() {
         let program = go.compile("noted.go", &[]);
         for arguments in [["1", "200"], ["4", "200"], ["4", "10000"]] {
@@ -221,7 +221,7 @@ fn most_functions_have_returns() {
 // Tests of Go's standard library pass while all its functions are traced, those of the runtime
 // included.
 #[test]
-fn tests_of_the_standard_library_pass_while_they_are_traced() {
+fn traced_standard_library_tests_pass() {
     let all = Go::all().into_iter().flat_map(|go| ["sort", "sync"].map(|package| (go.clone(), package)));
     for (go, package) in all {
         let program = go.compile_test(package);
@@ -244,7 +244,7 @@ fn tests_of_the_standard_library_pass_while_they_are_traced() {
 
 // Go's own compiler, with all functions traced that can be.
 #[test]
-fn a_compiler_makes_the_same_of_the_same() {
+fn traced_go_compiler_gives_identical_output() {
     for go in Go::all() {
         compiles_the_same(&go.tool("compile").display().to_string());
     }

@@ -97,7 +97,7 @@ fn a_cpp_program_traces_itself() {
 }
 
 #[test]
-fn what_is_recorded_already_is_refused() {
+fn recording_a_self_tracing_program_is_refused() {
     let program = compile_with_library(GCC, "self_traced.c");
     let expect = Expect { uncounted: true, ..Expect::default() };
     let recording = record(&program, &[], &expect);

@@ -66,7 +66,7 @@ fn a_small_address_space_means_a_smaller_buffer() {
 const NO_ROOM: &str = "limit of address space (RLIMIT_AS, ulimit -v)";
 
 #[test]
-fn a_program_with_too_small_an_address_space_runs_untraced_and_that_is_said() {
+fn program_with_small_address_space_runs_untraced_with_message() {
     let program = compile(GCC, &["many_threads.c"], &["-pthread"]);
     let trace = program.directory().join("trace");
     let mut record = Command::new(calltap());

@@ -61,7 +61,7 @@ fn record_with_loss(program: &Program, flags: &[&str]) -> (calltap_e2e::Run, Str
 }
 
 #[test]
-fn loss_is_said_by_every_view() {
+fn every_view_reports_loss() {
     let program = program();
     let (recorded, trace) = record_with_loss(&program, &[]);
     assert!(recorded.status.success(), "{}", recorded.stderr);
@@ -111,7 +111,7 @@ fn loss_fails_a_recording_that_must_not_lose() {
 }
 
 #[test]
-fn what_was_open_when_events_were_lost_ends_there() {
+fn open_calls_end_at_losses() {
     let program = compile(GCC, &["in_turns.c"], &["-pthread"]);
     let mut resident = Resident::start(&program, &[]);
     let flags = ["-F", "turn,tick,tock", "--buffer-size", "1M", "--no-sched"];
@@ -138,7 +138,7 @@ fn what_was_open_when_events_were_lost_ends_there() {
 }
 
 #[test]
-fn what_follows_a_loss_is_not_shown_in_calls_that_ended_in_it() {
+fn events_after_a_loss_are_not_nested_in_lost_calls() {
     let program = compile(GCC, &["two_ways.c"], &[]);
     let trace = program.directory().join("two_ways").to_string_lossy().into_owned();
     let mut command = Command::new(calltap());

@@ -28,7 +28,7 @@ fn forked_children_are_processes_of_their_own() {
 }
 
 #[test]
-fn grandchildren_too() {
+fn grandchildren_are_separate_processes() {
     processes("double", 2);
 }
 
@@ -64,7 +64,7 @@ fn fork_in_a_program_with_threads() {
 }
 
 #[test]
-fn vfork_spawn_system_and_popen_do_no_harm() {
+fn vfork_spawn_system_and_popen_work() {
     processes("others", 0);
 }
 

@@ -243,7 +243,7 @@ fn a_loop_that_only_waits_is_traced_from_its_next_wait_on() {
 }
 
 #[test]
-fn what_is_attached_to_has_python_functions_in_its_snapshots() {
+fn snapshots_of_attached_process_have_python_functions() {
     of_each("busy.py", "errors []\n", |minor, resident| {
         let (pid, trace) = (resident.pid.to_string(), resident.trace().display().to_string());
         // The program's threads may map memory where calltap was about to; then calltap reports
@@ -317,7 +317,7 @@ fn questions_are_answered_about_python_functions() {
 }
 
 #[test]
-fn what_is_no_python_that_is_known_is_refused_in_one_line() {
+fn unknown_interpreter_is_refused_in_one_line() {
     let run = calltap_run(&["record", "-o", "/dev/null", "--python", "*", "--", "/bin/true"]);
     one_line(&run, &["the program is no CPython interpreter"]);
     let flags = ["record", "-o", "/dev/null", "--python", "*"];

@@ -97,7 +97,7 @@ fn handlers_do_not_nest_while_a_thread_waits() {
 }
 
 #[test]
-fn the_flight_recorder_counts_what_it_drops() {
+fn flight_recorder_counts_dropped_events() {
     let program = compile(GCC, &["threads.c"], &[]);
     for clock in ["tsc", "sparse"] {
         let flags = vec!["--overwrite", "--buffer-size", "1M", "--clock", clock];
@@ -110,7 +110,7 @@ fn the_flight_recorder_counts_what_it_drops() {
 // machine.
 #[test]
 fn a_program_waits_as_long_as_its_recorder_works() {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the test's own mappings");
     let libc = maps
         .lines()
         .filter_map(|line| line.split_whitespace().nth(5))

@@ -149,7 +149,7 @@ fn interrupt_from_the_terminal_reaches_the_program_once() {
 }
 
 #[test]
-fn interrupt_ends_a_program_that_does_not_handle_it() {
+fn interrupt_ends_program_without_handler() {
     let program = program();
     let (mut child, _output) = waiting(&program, &["wait", "default"]);
     signal(-(child.id() as i32), libc::SIGINT);

@@ -59,7 +59,7 @@ fn a_call_lasts_until_control_is_back_at_its_caller() {
 }
 
 #[test]
-fn the_result_is_what_the_caller_gets() {
+fn tail_callers_return_correct_results() {
     for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")).chain([GCC]) {
         let program = compile(build, &["tail_calls.c"], &[]);
         let flags = ["-F", "direct", "-A", "direct@arg1/d64", "-R", "direct@retval/d64"];
@@ -103,7 +103,7 @@ fn check_left(build: &Build, off: Option<&str>, expected: &[&str]) {
 }
 
 #[test]
-fn a_tail_call_is_left_and_switched_off_while_it_is_open() {
+fn open_tail_call_is_unwound_and_disabled() {
     for build in [GCC, &BARE[0]] {
         check_left(build, None, &[]);
         check_left(build, Some("outer"), &["  }", "}", "after();"]);

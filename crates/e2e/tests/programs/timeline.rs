@@ -27,7 +27,7 @@ fn events(timeline: &Timeline) -> Vec<(String, String, u64, f64, f64)> {
 }
 
 #[test]
-fn spans_contain_the_calls_made_in_them() {
+fn spans_contain_their_calls() {
     let timeline = Timeline::new(100);
     let subscriber = tracing_subscriber::registry().with(timeline.layer());
     let functions = timeline.functions(["*::timeline_step"]).expect("registered");
@@ -51,7 +51,7 @@ fn spans_contain_the_calls_made_in_them() {
 }
 
 #[test]
-fn what_has_no_room_is_counted() {
+fn spans_without_room_are_counted() {
     let timeline = Timeline::new(1);
     let subscriber = tracing_subscriber::registry().with(timeline.layer());
     tracing::subscriber::with_default(subscriber, || {

@@ -69,7 +69,7 @@ fn a_second_tracer_with_functions_of_its_own() {
 }
 
 #[test]
-fn a_profile_is_seen_while_it_is_recorded() {
+fn profile_is_visible_during_recording() {
     let program = program();
     let mut resident = Resident::start(&program, &["counted"]);
     let mut calltap =

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_as_trace_cmd_writes_them() {
+    fn options_of_trace_cmd_are_read() {
         let mut options = Options::default();
         options.take(id::DATE, b"0x10\0");
         options.take(id::CLOCK, b"local [x86-tsc] mono\n\0");

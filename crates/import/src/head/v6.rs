@@ -32,7 +32,7 @@ pub(super) fn read(
     match &word[..] {
         b"flyrecord\0" => {}
         b"latency  \0" => return Err(Error::Text),
-        _ => return Err(Error::Damaged("no word says what follows its options")),
+        _ => return Err(Error::Damaged("no marker follows its options")),
     }
     let places = read_places(cursor, cpus)?;
     let clock = match &options.clock {
@@ -45,7 +45,7 @@ pub(super) fn read(
     for (name, offset) in instances {
         let mut cursor = cursor.elsewhere(offset, "an instance's list of processors");
         if cursor.take(WORD)? != b"flyrecord\0" {
-            return Err(Error::Damaged("no word says what follows an instance's options"));
+            return Err(Error::Damaged("no marker follows an instance's options"));
         }
         buffers.push(buffer(name, read_places(&mut cursor, cpus)?));
     }

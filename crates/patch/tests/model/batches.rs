@@ -89,7 +89,7 @@ fn a_program(transition: Transition) -> Vec<Case> {
 }
 
 #[test]
-fn a_site_whose_bytes_another_tool_changed_is_refused_and_the_others_are_not() {
+fn site_changed_by_another_tool_is_refused_alone() {
     let cases = a_program(Transition::Test);
     for (stale, case) in cases.iter().enumerate() {
         for offset in 0..case.site.len() {
@@ -116,7 +116,7 @@ fn a_site_whose_bytes_another_tool_changed_is_refused_and_the_others_are_not() {
 }
 
 #[test]
-fn what_demands_more_than_was_seen_to_is_not_written() {
+fn change_with_unmet_demand_is_not_written() {
     for case in sites::every_kind(PLACES[0]) {
         for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0), (1, 2), (2, 3)] {
             for granted in [Demand::Nothing, Demand::Outside, Demand::Stopped] {
@@ -178,7 +178,7 @@ fn check_failures(transition: Transition, from: usize, to: usize, one_of: Option
 }
 
 #[test]
-fn a_batch_that_fails_anywhere_leaves_what_can_be_run_and_brought_back() {
+fn failed_batch_leaves_runnable_and_restorable_code() {
     for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1), (2, 0), (1, 0), (2, 3)] {
         for transition in TRANSITIONS {
             for one_of in [None, Some(1), Some(2), Some(3)] {
@@ -189,7 +189,7 @@ fn a_batch_that_fails_anywhere_leaves_what_can_be_run_and_brought_back() {
 }
 
 #[test]
-fn who_has_changed_a_site_may_have_kept_where_it_leads() {
+fn site_changed_by_another_tool_may_still_reach_the_stub() {
     for case in sites::every_kind(PLACES[0]) {
         let on = case.state(2);
         let (original, ours) = (case.bytes(State::Original), case.bytes(on));

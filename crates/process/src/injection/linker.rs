@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_held_by_its_owner_and_while_it_changes_hands() {
+    fn lock_is_held_by_its_owner_and_during_hand_over() {
         check(&[[1, 1, 4711, 1], [0; 4]], true);
         check(&[[0; 4], [2, 1, 4711, 1], [0; 4]], true);
         check(&[[1, 0, 0, 0], [0; 4]], true);
     }
 
     #[test]
-    fn where_no_locks_are_found_they_may_be_held() {
+    fn unknown_locks_may_be_held() {
         check(&[], true);
         check(&[[0; 4]], true);
         check(&[[7, 0, 0, 0], [0; 4]], true);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_is_added_to_the_environment_or_to_what_is_preloaded() {
+    fn agent_is_added_to_environment_or_existing_preloads() {
         check(&[], &["LD_PRELOAD=/s/agent.so"]);
         check(&["A=1"], &["A=1", "LD_PRELOAD=/s/agent.so"]);
         check(&["LD_PRELOAD=b.so", "A=1"], &["LD_PRELOAD=/s/agent.so:b.so", "A=1"]);

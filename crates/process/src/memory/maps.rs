@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_below_the_module_if_it_fits_and_never_in_the_way_of_heap_or_stack() {
+    fn gap_is_below_module_if_large_enough_and_clear_of_heap_and_stack() {
         let region = |start, end, path: &str| Region {
             start,
             end,

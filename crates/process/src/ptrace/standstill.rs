@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reader_is_told_once() {
+    fn each_reader_receives_each_stop_once() {
         // No thread has these ids; other tests of this process stop theirs.
         const TID: u32 = 0x7fff_fff0;
         let of = |watch: &mut Watch| -> Vec<u32> {

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_are_told_apart() {
+    fn stops_are_distinguished() {
         check(EVENT_STOP, libc::SIGTRAP, Report::Interrupted);
         check(EVENT_STOP, libc::SIGSTOP, Report::GroupStop(libc::SIGSTOP));
         check(0, libc::SIGTRAP | SYSTEM_CALL, Report::SystemCall);

@@ -319,7 +319,7 @@ impl<'a> Detaching<'a> {
             Err(why) if forbids_calls(&why) => {
                 return notes
                     .others
-                    .push(format!("{why}: what is mapped stays, and nothing leads to it any more"));
+                    .push(format!("{why}: calltap's mappings stay, and no code leads to them"));
             }
             Err(why) => return notes.ours.push(why.to_string()),
         };
@@ -348,9 +348,9 @@ impl<'a> Detaching<'a> {
             _ => TRY,
         };
         let leads = match last {
-            Obstacle::ForeignCode { .. } => "'calltap detach' removes them once that tool has gone",
+            Obstacle::ForeignCode { .. } => "'calltap detach' removes them once that tool has detached",
             _ if self.whole => "no new call reaches it",
-            _ => "nothing leads to it any more",
+            _ => "no code leads to it",
         };
         (self.since.elapsed() > limit).then(|| format!("{last}: calltap's mappings stay, and {leads}"))
     }

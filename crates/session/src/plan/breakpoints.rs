@@ -75,9 +75,7 @@ fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
         () if ours != Ours::Tracer && status.tracer().is_some() && !status.is_traced_by_us() => {
             "a debugger is attached to it, which takes SIGTRAP"
         }
-        () if status.is_filtered() => {
-            "it runs under a seccomp filter, which may forbid what handling SIGTRAP takes"
-        }
+        () if status.is_filtered() => "its seccomp filter may forbid the system calls of a SIGTRAP handler",
         () if has("SigIgn") => "it ignores SIGTRAP",
         () if ours == Ours::Nothing && has("SigCgt") => "it handles SIGTRAP itself",
         () if has("SigBlk") => return Some((format!("its thread {tid} blocks SIGTRAP"), true)),
@@ -92,7 +90,7 @@ fn say(answer: u32) -> Option<String> {
         answer::WORKS => None,
         answer::HANDLED => Some("it handles or ignores SIGTRAP itself".into()),
         answer::NONE => Some(NO_ANSWER.into()),
-        answer::NO_MEMORY => Some("it has no memory for their list".into()),
+        answer::NO_MEMORY => Some("its agent cannot allocate the table of breakpoints".into()),
         other => {
             let signal = other.wrapping_sub(answer::BLOCKED);
             Some(format!("its handler of signal {signal} runs with SIGTRAP blocked"))

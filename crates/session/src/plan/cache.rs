@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_just_now_may_be_changed_again_unseen() {
+    fn recently_changed_file_is_not_cached() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
         let path = directory.path().join("program");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_ignored() {
+    fn damaged_entry_is_ignored() {
         check(|entry, bytes| fs::write(entry, &bytes[..bytes.len() / 2]).unwrap(), false);
         check(
             |entry, bytes| {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_ignored() {
+    fn oversized_entry_is_ignored() {
         let lengthen = |entry: &Path, _: &[u8]| {
             OpenOptions::new().write(true).open(entry).unwrap().set_len(LARGEST + 1).unwrap()
         };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_user_is_ignored() {
+    fn entry_of_another_user_is_ignored() {
         if user() != 0 {
             println!("SKIPPED: files can be given to another user by the superuser only");
             return;
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_without_bound() {
+    fn cache_size_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let roomy = cache(directory.path(), LARGEST);
         analyse(&roomy, file(0), ALL);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_for_a_few_functions_is_used_where_the_same_are_chosen() {
+    fn partial_entry_is_used_for_the_same_functions() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
         let linker = || fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_write_to_is_not_used() {
+    fn directory_writable_by_others_is_not_used() {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o770);

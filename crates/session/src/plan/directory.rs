@@ -345,7 +345,7 @@ impl Directory {
         match target.owner().map_err(place)?.0 {
             0 => Ok(()),
             user if user == owner => Ok(()),
-            _ => Err("it runs as another user, who may not see the session".into()),
+            _ => Err(format!("it runs as another user; the session directory is that of user {owner}")),
         }
     }
 
@@ -474,7 +474,7 @@ mod tests {
 
     // On a loaded machine, a creator may be delayed for any time.
     #[test]
-    fn who_is_taken_for_dead_before_he_has_his_lock_makes_another_directory() {
+    fn creator_retries_when_its_unlocked_directory_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let (over, base) = (AtomicBool::new(false), || Base::own(place.path().to_owned()));
         std::thread::scope(|scope| {

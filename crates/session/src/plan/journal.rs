@@ -274,7 +274,7 @@ mod tests {
     use calltap_sites::{SiteForm, Svma};
 
     #[test]
-    fn what_is_written_is_read_again_and_a_torn_entry_is_not_there() {
+    fn journal_round_trips_without_torn_entries() {
         let at = Svma(0x1000);
         let forms = [
             SiteForm::Entry { at, old: vec![0x90; 5] },

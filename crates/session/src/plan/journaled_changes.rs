@@ -292,7 +292,7 @@ fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], 
 }
 
 fn changed(places: &str, found: &[u8]) -> String {
-    format!("another tool has changed the code at {places}, so calltap leaves it as it is: {found:02x?}")
+    format!("another tool has changed the code at {places}, so calltap does not change it: {found:02x?}")
 }
 
 fn places(first: Avma, more: usize) -> String {

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_and_env_make_of_a_first_line() {
+    fn first_line_is_parsed_as_kernel_and_env_do() {
         let check = |line: &str, expected: Option<&str>| {
             let made = interpreted(Path::new("/x/s"), line.as_bytes(), &["a b".into()]);
             let made = made.map(|made| {

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_that_of_sorting_wherever_addresses_lie() {
+    fn order_equals_sorting_at_any_addresses() {
         check(&[]);
         check(&[7, 7]);
         check(&[0x1040, 0x1000, 0x103f, 0x1040, 0x10c1]);

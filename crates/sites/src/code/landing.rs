@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn landing_pads_are_read_and_what_is_broken_is_not() {
+    fn landing_pads_are_read_and_broken_tables_skipped() {
         // Two call sites with a landing pad, one without; then types.
         let bytes = [0xFF, 0x9B, 0x15, 0x01, 0x0C, 0x10, 5, 0x40, 1, 0x20, 5, 0, 0, 0x30, 5, 0x88, 0x01, 0];
         let whole = [&bytes[..], &[0; 8]].concat();

@@ -9,8 +9,8 @@ pub(super) fn is_entry_point(facts: &FunctionFacts<'_>) -> Option<Reason> {
     (facts.address == facts.file.entry).then_some(Reason::EntryPoint)
 }
 
-/// The OCaml compiler has generated it. A hook that meets the end of the stack would not be taken
-/// for OCaml code by the runtime, which then ends the program instead of raising `Stack_overflow`.
+/// Whether the function is OCaml code. The runtime identifies stack overflow by the address of the
+/// faulting code: a fault in a hook ends the program instead of raising `Stack_overflow`.
 /// From OCaml 5 on, small functions run without a check on stacks that have no guard page.
 pub(super) fn is_of_ocaml(facts: &FunctionFacts<'_>) -> Option<Reason> {
     let name = &facts.function.name;
@@ -49,13 +49,13 @@ fn is_ocaml_name(name: &str) -> bool {
     module.is_some_and(|module| module.contains("__") || module.contains('.'))
 }
 
-/// The unwinding information begins with another stack than behind a call.
+/// Whether the unwinding information has another stack at the entry than behind a call.
 pub(super) fn has_odd_stack(facts: &FunctionFacts<'_>) -> Option<Reason> {
     (facts.file.frames.get(&facts.address) == Some(&false)).then_some(Reason::OddStack)
 }
 
-/// It is not proven to be a function. Code without references never runs, unless an unresolved jump
-/// leads there.
+/// Whether it is not proven to be a function. Code without references never runs, unless an
+/// unresolved jump leads there.
 pub(super) fn may_be_part(facts: &FunctionFacts<'_>) -> Option<Reason> {
     let unproven = facts.file.parts.unproven.get(&facts.n)?;
     let is_dead = *unproven == Unproven::Unreached && facts.file.branches.unresolved.is_empty();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_ends_with_its_first_instruction_or_behind_it() {
+    fn jump_ends_at_or_behind_its_first_instruction() {
         check(b"", Some(Room::Jump));
         check(b"\x48\x8b\x6c\x24\x18\x48\x83\xc4\x20", Some(Room::Jump)); // mov 0x18(%rsp),%rbp; add $0x20,%rsp
         check(b"\x48\x81\xc4\x88\0\0\0\x5d", Some(Room::Jump)); // add $0x88,%rsp; pop %rbp
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn assembly_that_loads_its_goroutine_may_lose_it() {
+    fn assembly_loading_g_into_r14_does_not_keep_g() {
         assert!(keeps_g(b"\x49\x3b\x66\x10\x76\x20"));
         assert!(keeps_g(b"\x4c\x8d\x64\x24\xf8\x4d\x3b\x66\x10\x76\x20"));
         assert!(!keeps_g(b"\x64\x4c\x8b\x34\x25\xf8\xff\xff\xff\x49\x3b\x66\x10"));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_fault_or_leads_elsewhere_stays() {
+    fn faulting_and_branching_instructions_are_not_moved() {
         check(b"\x48\x8d\x05\0\0\0\0\x48\x83\xc4\x20", Some(Room::Jump)); // lea 0(%rip),%rax
         check(b"\x48\x8b\x80\x88\0\0\0\x48\x83\xc4\x20", None); // mov 0x88(%rax),%rax
         check(b"\xe8\0\0\0\0\x48\x83\xc4\x20", None); // call

@@ -269,14 +269,14 @@ mod tests {
 
         /// Checksums protect against accidents; these are bytes with a deliberately valid checksum.
         #[test]
-        fn any_bytes_do_no_harm(raw in vec(any::<u8>(), 0..300), events in 0..400_u32, max_site in 0..9_u32) {
+        fn decoder_rejects_arbitrary_bytes(raw in vec(any::<u8>(), 0..300), events in 0..400_u32, max_site in 0..9_u32) {
             try_decode(&raw, events, max_site);
         }
 
         /// Arbitrary streams behind a head whose lengths add up, so that the streams themselves are
         /// read.
         #[test]
-        fn any_streams_do_no_harm(
+        fn decoder_rejects_arbitrary_streams(
             callers in vec(0..128_u8, 0..4),
             streams in [60, 9, 9_usize].map(|most| vec(prop_oneof![0..16_u8, any::<u8>()], 0..most)),
             tokens in vec(any::<u8>(), 75),

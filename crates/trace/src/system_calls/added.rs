@@ -236,7 +236,7 @@ mod tests {
     const EXIT: EventKind = Exit { pops: 1 };
 
     #[test]
-    fn calls_are_between_the_events_whose_times_the_clocks_error_touches() {
+    fn calls_lie_between_events_within_clock_error() {
         let log = log(&[
             (1, 0, None),
             (2, 0, Some(0)),

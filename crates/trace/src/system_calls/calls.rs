@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exit_belongs_to_the_entry_before_it() {
+    fn exit_belongs_to_preceding_entry() {
         let entry = |at, number| SystemCall { at, number, edge: Edge::Enter([at; 6]) };
         let exit = |at, number| SystemCall { at, number, edge: Edge::Exit(at as i64) };
         let entries = vec![

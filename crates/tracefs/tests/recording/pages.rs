@@ -38,7 +38,7 @@ pub fn events(pages: &[u8]) -> (Vec<(u64, Vec<u8>)>, u64) {
 }
 
 #[test]
-fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
+fn pages_have_each_record_once_and_kallsyms_names_functions() {
     let mut world = World::after("function > current_tracer\n0: parse<main lex<parse");
     world.now += 1 << 40;
     world.run(1, "emit<lex");

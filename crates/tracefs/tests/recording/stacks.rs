@@ -70,7 +70,7 @@ fn check_stack(script: &str, expected: &[&str]) -> World {
 }
 
 #[test]
-fn the_deepest_stack_is_kept_with_what_each_has_of_it() {
+fn deepest_stack_is_kept_with_size_of_each_frame() {
     let on = "1 > stack_tracer_enabled";
     let all = [
         "  0)      308       8   lex+0x0/0x80",

@@ -181,8 +181,8 @@ impl Matches {
         let unknown = self.unknown + doubtful;
         let notes = [
             (unknown, "unknown: events were lost while open"),
-            (self.without_start, "ended that did not begin in what was seen"),
-            (self.begun_again, "begun again before the end: of the first the end is not known"),
+            (self.without_start, "ended without an observed begin"),
+            (self.begun_again, "begun again before the end: the end of the first is unknown"),
         ];
         for (number, note) in notes.into_iter().filter(|(number, _)| *number > 0) {
             text += &format!("# {} {note}\n", count(number));

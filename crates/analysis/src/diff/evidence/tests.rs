@@ -39,7 +39,7 @@ fn proven(true_ratio: f64, ratio: f64, load: f64) -> usize {
 }
 
 #[test]
-fn equal_programs_are_not_told_apart_by_their_noise() {
+fn noise_between_equal_programs_proves_no_difference() {
     for load in [0.0, 0.5, 5.0] {
         assert_eq!(proven(1.0, 1.05, load), 0, "load {load}");
         // Even a bound at A itself is exceeded no more often than the error rate allows.
@@ -99,7 +99,7 @@ fn one_recording_proves_nothing_of_times_and_the_number_of_its_calls() {
 }
 
 #[test]
-fn percentiles_are_no_more_exact_than_they_are_kept() {
+fn percentile_margins_include_bucket_width() {
     let (a, b) = (Mean::of_values(&[128.0; 5]), Mean::of_values(&[129.0; 5]));
     let margin = margin(Measure::P50, &a, &b, 1.0, 0.001).unwrap();
     assert!(margin > 1.0 && margin < 3.0, "{margin}");

@@ -3,37 +3,43 @@
 use super::{Flag, Operand, Takes, choice, many, or, switch, value};
 
 pub const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read."), "./calltap.data");
-pub const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
+pub const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write to this file instead of standard output.");
 pub const LINKER_NAMES: Flag =
-    switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
+    switch("linker-names", None, "Show mangled (linker) names instead of demangled ones.");
 /// Flags that select a part of a trace, the same for all commands that show one.
 pub const PART: &[Flag] = &[
     value(
         "from",
         None,
         "TIME",
-        "Not before: seconds since the beginning (1.5, 300ms), a time of day (14:03:21.5), or RFC 3339.",
+        "Only calls from this time on: seconds since the beginning (1.5, 300ms), a time of day (14:03:21.5), or RFC 3339.",
     ),
-    value("until", None, "TIME", "Before this time; calls that cross the bounds are cut."),
-    many(value("graph", None, "GLOB", "Only calls of these functions, and what they call.")),
-    many(value("callers", None, "GLOB", "Only calls of these functions, and the calls that lead to them.")),
+    value(
+        "until",
+        None,
+        "TIME",
+        "Only calls before this time; calls that cross --from or --until are cut there.",
+    ),
+    many(value("graph", None, "GLOB", "Only calls of these functions, with all callees.")),
+    many(value("callers", None, "GLOB", "Only calls of these functions, with all callers.")),
     value(
         "longer",
         None,
         "TIME",
-        "Only calls that take longer (us, ms, s); others count as their callers' time.",
+        "Only calls longer than this (us, ms, s); the time of shorter calls counts for their callers.",
     ),
-    many(value("thread", None, "NAME|TID", "Only these threads: names as globs, or kernel thread ids.")),
+    many(value("thread", None, "NAME|TID", "Only these threads: names (globs) or kernel thread ids.")),
 ];
 /// `--depth` of commands that show calls.
-pub const DEPTH: Flag =
-    value("depth", None, "LEVELS", "Only so many levels of calls; with --graph, from its functions on.");
-pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: show names in full, and long lines.");
-pub const NO_PAGER: Flag = switch(
-    "no-pager",
+pub const DEPTH: Flag = value(
+    "depth",
     None,
-    "On a terminal: write to it, not into a pager (CALLTAP_PAGER, PAGER, else less).",
+    "LEVELS",
+    "At most LEVELS levels of calls, counted from the functions of --graph if given.",
 );
+pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: do not shorten names and lines.");
+pub const NO_PAGER: Flag =
+    switch("no-pager", None, "On a terminal: do not start a pager (CALLTAP_PAGER, PAGER, else less).");
 pub const COLOUR: Flag = choice(
     value(
         "color",
@@ -50,7 +56,7 @@ pub const PICKED: Flag = many(value(
     "function",
     Some('F'),
     "GLOB",
-    "Only calls of these functions; others count as their callers' time.",
+    "Only calls of these functions; the time of other calls counts for their callers.",
 ));
 
 pub const FILTER: Flag =
@@ -59,57 +65,53 @@ pub const NOTRACE: Flag = many(value(
     "notrace",
     Some('N'),
     "GLOB",
-    "Do not trace functions that match (for every tracer); wins over filters.",
+    "Do not trace functions that match, not even those that a filter names (for every tracer).",
 ));
 pub const TRACER: Flag = many(value(
     "tracer",
     None,
     "NAME[:GLOB,...]",
-    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap report --profile').",
+    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed in the program, without events; see 'calltap report --profile').",
 ));
 pub const ARGUMENTS: Flag = many(value(
     "arguments",
     Some('A'),
     "FUNCTION[@ITEM,...]",
-    "Read arguments of its calls, as in 'open@arg1/s,arg2/x32' or 'send@req->size'; without items all that debugging information knows (docs/arguments.md).",
+    "Record arguments of the function: 'open@arg1/s,arg2/x32', 'send@req->size'; without items, all that the debugging information describes (docs/arguments.md).",
 ));
 pub const RESULTS: Flag =
-    many(value("results", Some('R'), "FUNCTION[@retval/FORM]", "Read what it returns."));
+    many(value("results", Some('R'), "FUNCTION[@retval/FORM]", "Record the return value of the function."));
 pub const IF: Flag = many(value(
     "if",
     None,
     "[FUNCTION@]CONDITION",
-    "Record only calls for which it holds, as in 'write@arg3 > 4096'; conditions are joined by &&.",
+    "Record only calls that satisfy the condition: 'write@arg3 > 4096'; join conditions with &&.",
 ));
 pub const LATER: Flag = switch(
     "later",
     None,
-    "Accept globs that match nothing at the start: libraries opened later may have the functions.",
+    "Accept globs without a match: a library that the program opens later may define the functions.",
 );
-pub const PID: Flag = value("pid", Some('p'), "PID", "The process: its id, or its name.");
+pub const PID: Flag = value("pid", Some('p'), "PID", "The process, by id or name.");
 pub const PIDS: Flag =
-    value("pid", Some('p'), "PID,...", "The processes: their ids or names, separated by commas.");
-pub const CHILDREN: Flag =
-    switch("children", None, "With -p: also the children of these processes, and theirs.");
+    value("pid", Some('p'), "PID,...", "The processes, by id or name, separated by commas.");
+pub const CHILDREN: Flag = switch("children", None, "With -p: also all descendants of these processes.");
 
-pub const NO_SCHED: Flag = switch(
-    "no-sched",
-    None,
-    "Do not record when threads run and when they wait (the kernel's context switches).",
-);
+pub const NO_SCHED: Flag =
+    switch("no-sched", None, "Do not record context switches: when threads run and wait stays unknown.");
 
 pub const EVENTS: Flag = value(
     "events",
     None,
     "LIST",
-    "Also record, separated by commas: sched, who wakes whom, for 'calltap why' and 'locks'; syscalls, the system calls of the threads, for these and as calls in all views (both take root or CAP_PERFMON); faults: page faults, moves to other processors, and signals (those take root or CAP_PERFMON).",
+    "Also record events of the kernel, separated by commas: sched, the wakeups of threads, for 'calltap why' and 'locks'; syscalls, the system calls, for 'why' and 'locks', and as calls in all views; faults: page faults, migrations and signals. sched, syscalls and signals need root or CAP_PERFMON.",
 );
 
 pub const KERNEL: Flag = value(
     "kernel",
     None,
     "GLOBS",
-    "Also record functions of the kernel within the program's calls: globs, separated by commas ('vfs_*,ext4_*'). Takes root and a kernel with function tracers; before Linux 6.11 their returns are not recorded.",
+    "Also record functions of the kernel, nested in the program's calls: globs, separated by commas ('vfs_*,ext4_*'). Needs root and a kernel with function tracers; before Linux 6.11 without returns.",
 );
 
 pub const INTERVAL: Flag = or(value("interval", None, "TIME", "Interval between updates (ms, s)."), "1s");
@@ -119,7 +121,7 @@ pub const MAX_OVERHEAD: Flag = or(
         "max-overhead",
         None,
         "PERCENT",
-        "Disable the most frequently called functions, so that tracing costs no more than this of the process's own time (none: no limit).",
+        "Disable the most frequently called functions to limit the cost of tracing to this share of the process's own time (none: no limit).",
     ),
     "5%",
 );
@@ -132,18 +134,13 @@ pub const BUFFER_SIZE: Flag = or(
         "buffer-size",
         None,
         "SIZE",
-        "Ring memory for all threads together, at most (bytes, or with K, M, G); auto: 256M, and 64K more for each thread.",
+        "Maximum ring memory for all threads together (bytes, or with K, M, G); auto: 256M, plus 64K per thread.",
     ),
     "auto",
 );
 
 pub const STACK_SIZE: Flag = or(
-    value(
-        "stack-size",
-        None,
-        "SIZE",
-        "Bytes of stack that are copied at a call, at most (128K is the limit).",
-    ),
+    value("stack-size", None, "SIZE", "Maximum number of bytes of stack to copy at a call, up to 128K."),
     calltap_selection::DEFAULT_STACK_SIZE,
 );
 
@@ -153,7 +150,7 @@ pub const KEPT_SIZE: Flag = or(
         "buffer-size",
         None,
         "SIZE",
-        "Ring memory in the process for all threads together (bytes, or with K, M, G); auto: 64M, and 128K more for each thread, up to 576M.",
+        "Ring memory in the process for all threads together (bytes, or with K, M, G); auto: 64M, plus 128K per thread, up to 576M.",
     ),
     "auto",
 );
@@ -173,7 +170,7 @@ pub const PATCH_MODE: Flag = choice(
         "patch-mode",
         None,
         "MODE",
-        "How code that may be running is changed: live, while everything runs; jmp3f, the same through the short jump of 2008; breakpoint, the same through breakpoints and a handler of SIGTRAP in the program, which can never be as safe (a program that blocks or takes over SIGTRAP meanwhile is killed); stop_machine, while all threads are stopped (also where the kernel has no membarrier); before-start, before it runs (with -- PROGRAM, where it is so anyway).",
+        "How to change code that may be executing: live, while all threads run (needs membarrier); jmp3f, as live, through the short jump of the ftrace of 2008; breakpoint, as live, through breakpoints and a SIGTRAP handler in the program, which is less safe: the kernel kills a program that blocks or handles SIGTRAP meanwhile; stop_machine, with all threads stopped (works without membarrier); before-start, before the program runs (only with -- PROGRAM, where all code is changed then).",
     ),
     &["live", "jmp3f", "breakpoint", "stop_machine", "before-start"],
     "live",
@@ -183,19 +180,19 @@ pub const PYTHON: Flag = many(value(
     "python",
     None,
     "GLOB",
-    "Trace Python functions of CPython 3.8 to 3.13 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names, or a question asks about (docs/python.md).",
+    "Trace Python functions of CPython 3.8 to 3.13 that match, as module.Class.method ('*': all; a leading '!' excludes); C functions only if -F or the query names them (docs/python.md).",
 ));
 
 pub const LIBCALLS: Flag = switch(
     "libcalls",
     None,
-    "Also trace the calls that the program makes into libraries, by the linker's stubs, and nothing inside the libraries; -N takes some away (docs/unmodified.md).",
+    "Also trace the program's calls into libraries, at its PLT stubs, but nothing inside the libraries; -N excludes functions (docs/unmodified.md).",
 );
 
 pub const ALLOW_INT3: Flag = switch(
     "allow-int3",
     None,
-    "Trace also those functions that have no room for a jump, by breakpoints that stay: each call costs a signal, a microsecond or more, and a program that blocks or takes over SIGTRAP later is killed when it calls one (docs/explanation/safety.md).",
+    "Also trace functions without room for a jump, by permanent breakpoints: each call costs a signal (1 us or more), and the kernel kills the program if it calls such a function while SIGTRAP is blocked or handled by the program (docs/explanation/safety.md).",
 );
 
 pub const DISCOVERY: Flag = choice(
@@ -203,7 +200,7 @@ pub const DISCOVERY: Flag = choice(
         "discovery",
         None,
         "WHEN",
-        "When calls to mcount and __fentry__ are found that no list in the file names: at-load, by decoding it; first-call, when they are made, by a recorder in the place of mcount whose finds are converted once a second (also in code made at run time; see ftraced_enabled of 'calltap tracefs put').",
+        "When to find calls to mcount and __fentry__ that no list in the file names: at-load, by decoding the file; first-call, when a call executes: a replacement of mcount records the call, which is converted within a second (also in code made at run time; see ftraced_enabled of 'calltap tracefs put').",
     ),
     &["at-load", "first-call"],
     "at-load",
@@ -213,7 +210,7 @@ pub const PATCH_LOG: Flag = value(
     "patch-log",
     None,
     "FILE",
-    "Write down every change of code, for 'calltap tools audit'. (Large: some hundred bytes per function and change.)",
+    "Log every code change for 'calltap tools audit': some hundred bytes per function and change.",
 );
 
 /// `--time` of answers that contain times.
@@ -222,40 +219,41 @@ pub const TIME: Flag = choice(
         "time",
         None,
         "TIMES",
-        "Times as seconds since the beginning, or as the time of day, to match logs.",
+        "Show times as seconds since the beginning, or as the time of day, to match logs.",
     ),
     &["relative", "wall"],
     "relative",
 );
 
-/// `--input` of the questions: a trace, without a default.
-pub const TRACE: Flag = value("input", Some('i'), "FILE", "A trace that was recorded before.");
+/// `--input` of query commands: a trace, without a default.
+pub const TRACE: Flag =
+    value("input", Some('i'), "FILE", "A recorded trace, instead of a process or program.");
 pub const ANSWER_PID: Flag = value(
     "pid",
     Some('p'),
     "PID,...",
-    "Running processes, by their ids or names; each is asked by itself, and left as it was.",
+    "Running processes, by id or name. calltap attaches to each, answers separately, and detaches.",
 );
 pub const ANSWER_DURATION: Flag = value(
     "duration",
     None,
     "TIME",
-    "With -p: for how long (seconds, or a number with us, ms, s); else until Ctrl-C, or its end.",
+    "With -p: detach after this time (seconds, or a number with us, ms, s); by default at Ctrl-C, or the end of the process.",
 );
 pub const ANSWER_OVERHEAD: Flag = or(
     value(
         "max-overhead",
         None,
         "PERCENT",
-        "With -p: disable the most frequently called functions, so that tracing costs no more than this of the process's own time (none: no limit).",
+        "With -p: disable the most frequently called functions to limit the cost of tracing to this share of the process's own time (none: no limit).",
     ),
     "5%",
 );
-pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
+pub const ANSWER_JSON: Flag = switch("json", None, "Write the answer as JSON.");
 
-/// Flags of all questions: whom they ask, and how the answer is written.
+/// Flags of every query command: source (process, trace) and output.
 pub const ASKED: &[Flag] = &[ANSWER_PID, CHILDREN, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
-/// Flags of all questions: how the process is traced.
+/// Flags of every query command: how the process is traced.
 pub const ASKING: &[Flag] =
     &[PYTHON, NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
 /// Flags of live views: how the process is traced.
@@ -276,30 +274,30 @@ pub const LOOKING: &[Flag] = &[
 ];
 /// Flags that select the calls that the recorder keeps.
 pub const GRAPH: Flag =
-    many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call."));
-pub const CALLERS: Flag = many(value(
-    "callers",
+    many(value("graph", None, "GLOB", "Keep only calls of these functions, with all callees."));
+pub const CALLERS: Flag =
+    many(value("callers", None, "GLOB", "Keep only calls of these functions, with all callers."));
+pub const LEVELS: Flag = value(
+    "depth",
     None,
-    "GLOB",
-    "Keep only calls of these functions, and the calls that lead to them.",
-));
-pub const LEVELS: Flag =
-    value("depth", None, "LEVELS", "Keep only so many levels of calls; with --graph, from its functions on.");
+    "LEVELS",
+    "Keep at most LEVELS levels of calls, counted from the functions of --graph if given.",
+);
 
 pub const FUNCTIONS: Option<Operand> = Some(Operand {
     name: "FUNCTION",
     takes: Takes::ManyAndProgram,
     optional: true,
-    help: "Functions, as globs, unless --python has them; last a trace to read, as -i FILE.",
+    help: "Functions (globs), unless --python names them; a last word that is a file is read, as by -i FILE.",
 });
-pub const FILE: Option<Operand> =
-    Some(Operand { name: "FILE", takes: Takes::One, optional: true, help: "The trace to read, as -i FILE." });
-pub const WATCHED: Flag = value(
-    "pid",
-    Some('p'),
-    "PID,...",
-    "Watch these processes, by their ids or names, instead of showing a trace.",
-);
+pub const FILE: Option<Operand> = Some(Operand {
+    name: "FILE",
+    takes: Takes::One,
+    optional: true,
+    help: "The trace to read, as by -i FILE.",
+});
+pub const WATCHED: Flag =
+    value("pid", Some('p'), "PID,...", "Watch these processes, by id or name, instead of showing a trace.");
 pub const SHOWN: Option<Operand> = Some(Operand {
     name: "TRACE",
     takes: Takes::One,

@@ -11,12 +11,19 @@ pub const LIVE: &[Command] = &[
     Command {
         name: "top",
         about: "Show a live table of the functions of a running process: calls per second, average, longest",
-        details: "Attaches, shows what happened in every interval, and leaves the process as it was: at q, Ctrl-C, or its end. Nothing is written to disk. \
-                  Functions that were ever called have a row; TIME% is the time spent in a function and what it calls, of all threads together. `>6.0` is of a function that was off for a part of the interval: at least so much; `-` of one that was off for all of it.\n\n\
-                  On a terminal: up, down, PgUp, PgDn, Home, End select a function; space or enter switches it off or on, at once; s sorts by the next column \
-                  (c calls, t total, a avg, m max, f function); p pauses the display; / shows only functions with some text in their names; q quits. \
-                  Of several processes the functions are added up; ] and [ show each process by itself.\n\n\
-                  Otherwise: a block of text for every interval: a line that begins with #, titles, a line per function, an empty line. Times are in microseconds. Several processes have a block each.",
+        details: "Attaches to the process, shows every interval, and detaches at q, Ctrl-C, or the \
+                  end of the process. Nothing is written to disk. Every function that was called \
+                  has a row. TIME% is the time spent in a function and its callees, summed over \
+                  all threads. `>6.0`: the function was disabled for part of the interval, and \
+                  this is a lower bound; `-`: it was disabled throughout.\n\n\
+                  On a terminal: up, down, PgUp, PgDn, Home, End select a function; space or enter \
+                  disables or enables it at once; s sorts by the next column (c calls, t total, a \
+                  avg, m max, f function); p pauses the display; / filters function names by text; \
+                  q quits. Functions of several processes are added up; ] and [ show each process \
+                  alone.\n\n\
+                  Otherwise each interval is a block of text: a line that begins with #, titles, a \
+                  line per function, an empty line. Times are in microseconds. Each of several \
+                  processes has its own block.",
         flags: &[
             &[PIDS, CHILDREN],
             LOOKING,
@@ -27,9 +34,9 @@ pub const LIVE: &[Command] = &[
                     &["calls", "total", "avg", "max", "function"],
                     "calls",
                 ),
-                value("limit", Some('n'), "ROWS", "At most so many rows."),
-                value("count", None, "N", "So many intervals; else until it is ended."),
-                switch("json", None, "A JSON object a line for every interval of a process."),
+                value("limit", Some('n'), "ROWS", "At most ROWS rows."),
+                value("count", None, "N", "Stop after N intervals."),
+                switch("json", None, "Write one JSON object per line, for each interval of a process."),
             ],
         ],
         operand: None,
@@ -39,18 +46,20 @@ pub const LIVE: &[Command] = &[
         about: "Count calls of some functions: of a process, of a program, or in a trace",
         details: "calltap count 'SSL_*' -p 4711\n\
                   calltap count 'parse_*' -- ./prog\n\n\
-                  The program counts for itself (the profile tracer): no events are made, and nothing can be lost. What that costs is not limited by a governor. With --by events are counted, and --max-overhead limits them. \
-                  On a terminal the table is shown again every second; at the end, by Ctrl-C or otherwise, it is printed once. docs/answers.md has more.",
+                  The agent counts in the program (profile tracer): there are no events to lose, \
+                  and --max-overhead does not apply. With --by, events are counted, and \
+                  --max-overhead applies. On a terminal the table is updated every second; when \
+                  the command ends, it is printed once. See docs/answers.md.",
         flags: &[
             ASKED,
             &[
-                value("limit", Some('n'), "ROWS", "At most so many rows."),
+                value("limit", Some('n'), "ROWS", "At most ROWS rows."),
                 choices(
                     value(
                         "by",
                         None,
                         "WHAT",
-                        "A row for each caller, thread, or value ('malloc@arg1'); these are counted from events. Of Go programs, goroutine is the same as thread.",
+                        "A row for each caller, thread, or value ('malloc@arg1'), counted from events. In Go programs, goroutine is the same as thread.",
                     ),
                     &["caller", "thread", "goroutine", "value"],
                 ),
@@ -66,13 +75,14 @@ pub const LIVE: &[Command] = &[
         about: "Show histograms of the values of arguments and results: sizes, lengths, return codes",
         details: "calltap histogram 'malloc@arg1' -p 4711\n\
                   calltap histogram 'read@retval' --by caller -- ./prog\n\n\
-                  By powers of two, with --linear in steps, or with --each every value by itself. Texts are counted each. A recording needs 'record -A malloc@arg1', or -R for results. \
-                  docs/arguments.md says what can be read.",
+                  Buckets are powers of two, steps of WIDTH with --linear, or single values with \
+                  --each. Each text is a value of its own. A trace needs 'record -A malloc@arg1', \
+                  or -R for results. docs/arguments.md lists the values that can be read.",
         flags: &[
             ASKED,
             &[
                 value("linear", None, "WIDTH", "Buckets of this width instead of powers of two."),
-                switch("each", None, "A bucket for every value."),
+                switch("each", None, "A bucket for each value."),
                 choices(
                     value(
                         "by",
@@ -91,20 +101,24 @@ pub const LIVE: &[Command] = &[
             name: "FUNCTION@ITEM,...",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Functions, as globs, and which of their values; last a trace, as -i FILE.",
+            help: "Functions (globs) and their values; a last word that is a file is read, as by -i FILE.",
         }),
     },
     Command {
         name: "span",
         about: "Show the time between two calls that share a value: 'accept@retval .. close@arg1'",
-        details: "calltap span 'ngx_http_process_request@arg1 .. ngx_http_finalize_request@arg1' -p 4711\n\n\
-                  A span begins when the first function is called (or, with retval, when it returns) and ends when the second is called (or returns) with the same value, in whatever thread of the process: \
-                  requests of event loops, connections, locks. Shown are percentiles, a histogram, and the slowest. Spans during which events were lost are unknown, and counted. \
-                  A recording needs 'record -A', or -R for results.",
+        details: "calltap span 'ngx_http_process_request@arg1 .. ngx_http_finalize_request@arg1' \
+                  -p 4711\n\n\
+                  A span begins when the first function is called (with retval: when it returns), \
+                  and ends when the second is called (or returns) with the same value, in any \
+                  thread of the process: requests of event loops, connections, locks. The answer \
+                  has percentiles, a histogram, and the slowest spans. Spans during which events \
+                  were lost are unknown, and counted apart. A trace needs 'record -A', or -R for \
+                  results.",
         flags: &[
             ASKED,
             &[
-                value("limit", Some('n'), "SPANS", "So many of the slowest are shown each (10)."),
+                value("limit", Some('n'), "SPANS", "Show the SPANS slowest spans (10)."),
                 value(
                     "linear",
                     None,
@@ -121,14 +135,16 @@ pub const LIVE: &[Command] = &[
             name: "BEGIN@ITEM .. END@ITEM",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Where spans begin and end, in quotes; last a trace, as -i FILE.",
+            help: "Begin and end of the spans, in quotes; a last word that is a file is read, as by -i FILE.",
         }),
     },
     Command {
         name: "latency",
-        about: "Show histograms of how long calls of some functions take",
-        details: "Only these functions are traced. By powers of two, or with --linear in steps (1000 of them; what takes longer is in the last). With --by caller a call counts for the function that it \
-                  returns to, by the return address: callers need not be traced. Calls that are not over have no duration, and are counted apart.",
+        about: "Show histograms of the durations of calls of some functions",
+        details: "Only these functions are traced. Buckets are powers of two, or with --linear \
+                  1000 steps, the last of which also has all longer calls. With --by caller a call \
+                  counts for the function at its return address: callers need not be traced. Calls \
+                  without a return have no duration, and are counted apart.",
         flags: &[
             ASKED,
             &[
@@ -158,14 +174,16 @@ pub const LIVE: &[Command] = &[
     },
     Command {
         name: "slower",
-        about: "Show calls that take longer than some time, as they end",
+        about: "Show calls that take longer than a limit, as they end",
         details: "calltap slower 10ms handle_request -p 4711\n\n\
-                  A line each: when it began (seconds since the beginning), thread, duration, function, and the function that it returns to; at the end a table by function, whose TIME is that of the outermost slow calls of a recursion. Without functions all are traced. A call that \
-                  is not over at the end has a > before the time it has taken.",
+                  A line per call: its start (seconds since the beginning), thread, duration, \
+                  function, and the function that it returns to; then a table by function; TIME \
+                  counts the outermost slow call of a recursion. Without functions, all are \
+                  traced. > marks the duration of a call that was still open at the end.",
         flags: &[
             ASKED,
             &[
-                value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+                value("limit", Some('n'), "LINES", "Stop after LINES calls."),
                 TIME,
                 NO_SCHED,
                 ANSWER_OVERHEAD,
@@ -177,26 +195,29 @@ pub const LIVE: &[Command] = &[
             name: "TIME [FUNCTION]",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Longer than this (ns, us, ms, s); functions, as globs; last a trace, as -i FILE.",
+            help: "The limit (ns, us, ms, s) and functions (globs); a last word that is a file is read, as by -i FILE.",
         }),
     },
     Command {
         name: "stacks",
-        about: "Show by which paths of calls some functions are called, how often, and how long that takes",
+        about: "Show the call paths of functions, with the number and time of the calls",
         details: "calltap stacks malloc -p 4711\n\n\
-                  At each call of these functions a piece of the stack is copied (--stack-size), and unwound by calltap: a path has all functions that are active, whether they can be traced or not. It begins \
-                  with [unknown] where it could not be followed to the beginning. Only these functions are traced.\n\n\
-                  Without functions, and with -F, nothing is copied: a path has the traced functions that are active, and the first line says so. A file has the callers that were \
-                  recorded: 'record -A FUNCTION@$callers'.",
+                  At each call the agent copies part of the stack (--stack-size), and calltap \
+                  unwinds the copy: paths include functions that are not traced. A path that could \
+                  not be unwound to its beginning starts with [unknown]. Only the functions of the \
+                  query are traced.\n\n\
+                  Without functions, and with -F, no stack is copied: a path consists of the open \
+                  calls of traced functions, and the first line says so. A trace has unwound paths \
+                  if it was recorded with 'record -A FUNCTION@$callers'.",
         flags: &[
             ASKED,
             &[
-                value("limit", Some('n'), "PATHS", "At most so many paths."),
+                value("limit", Some('n'), "PATHS", "At most PATHS paths."),
                 many(value(
                     "filter",
                     Some('F'),
                     "GLOB",
-                    "Unwind nothing: paths have the traced functions that match.",
+                    "Do not unwind: paths consist of traced functions that match.",
                 )),
                 STACK_SIZE,
                 IF,
@@ -208,16 +229,19 @@ pub const LIVE: &[Command] = &[
     },
     Command {
         name: "futures",
-        about: "Show the futures of a program in Rust, or coroutines of one in Python: how often and how long they were polled, how long they waited",
+        about: "Show the futures of a Rust program, or the coroutines of a Python program: polls, time in polls, time between polls",
         details: "calltap futures -p 4711\n\
                   calltap futures --each 'app::handle::*' -- ./prog\n\n\
-                  All polls of one future are one span, whichever threads ran it: from the first to when it was ready, or dropped. Busy is the time of its polls (with what they poll themselves), idle \
-                  that between them. Futures that were spawned on tokio are its tasks. A recording needs 'record --async'. docs/futures.md says how it is known, and what is not; docs/python.md, what a coroutine of Python has.",
+                  All polls of one future are one span, on whichever threads they ran: from the \
+                  first poll to the result, or the drop. BUSY: time inside polls, nested polls \
+                  included. IDLE: time between polls. Futures spawned on tokio are its tasks. A \
+                  trace needs 'record --async'. See docs/futures.md, and docs/python.md for \
+                  coroutines.",
         flags: &[
             ASKED,
             &[
-                switch("each", None, "A line for every future, when it is over."),
-                value("limit", Some('n'), "ROWS", "At most so many rows of the table."),
+                switch("each", None, "A line for each future, at its end."),
+                value("limit", Some('n'), "ROWS", "At most ROWS rows of the table."),
                 ANSWER_OVERHEAD,
                 NOTRACE,
                 LATER,
@@ -232,30 +256,28 @@ pub const LIVE: &[Command] = &[
             name: "TYPE",
             takes: Takes::ManyAndProgram,
             optional: true,
-            help: "Only futures whose types match, as globs; last a trace, as -i FILE.",
+            help: "Only futures whose types match (globs); a last word that is a file is read, as by -i FILE.",
         }),
     },
     Command {
         name: "watch",
-        about: "Show calls of some functions as they happen: when, by which thread, how long, called by whom",
-        details: "A line for each call when it ends. Only these functions are traced; callers are named by their return addresses. What a terminal or a pager does not take fast enough is left out, and counted.",
+        about: "Show calls of some functions as they happen: time, thread, duration, caller",
+        details: "A line for each call, when it ends. Only these functions are traced; callers are \
+                  named by their return addresses. Lines that the terminal or pager cannot display \
+                  in time are dropped and counted.",
         flags: &[
             ASKED,
             &[
-                value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+                value("limit", Some('n'), "LINES", "Stop after LINES calls."),
                 TIME,
                 many(value(
                     "arguments",
                     Some('A'),
                     "ITEM,...",
-                    "Show arguments, as in 'arg1/s,arg2/x32,req->size'; 'all': what debugging information knows (docs/arguments.md).",
+                    "Show arguments: 'arg1/s,arg2/x32,req->size'; 'all': those that the debugging information describes (docs/arguments.md).",
                 )),
-                switch("results", Some('R'), "Show what they return."),
-                switch(
-                    "callers",
-                    None,
-                    "Show all callers of a call, unwound, not only the one that it returns to.",
-                ),
+                switch("results", Some('R'), "Show return values."),
+                switch("callers", None, "Unwind, and show all callers instead of the direct one."),
                 STACK_SIZE,
                 IF,
                 NO_SCHED,
@@ -268,10 +290,14 @@ pub const LIVE: &[Command] = &[
     Command {
         name: "view",
         about: "Show a trace, or a running process, as a page in a browser: timeline, flame graph, functions",
-        details: "Serves one page, and prints its address; every user of this machine who knows it can see the trace. It loads nothing from anywhere else, and nothing is written to disk. \
-                  Ctrl-C ends it; ? on the page shows its keys.\n\n\
-                  With -p: what the process does, newest events first (about a million are kept); functions are switched off and on in the running process by a click. It is left as it was: \
-                  at Ctrl-C, at its end, or when no page has asked for --idle. Of several processes the page shows the one that is chosen at its top.",
+        details: "Serves one page, and prints its address; every user of this machine who knows \
+                  the address can see the trace. The page loads nothing from other servers, and \
+                  nothing is written to disk. Ctrl-C stops the server; ? on the page lists its \
+                  keys.\n\n\
+                  With -p: shows the process live, newest events first (about a million are kept); \
+                  a click disables or enables a function in the process. calltap detaches at \
+                  Ctrl-C, at the end of the process, or --idle after the last request of a page. \
+                  With several processes, a selector at the top of the page chooses one.",
         flags: &[
             &[
                 WATCHED,
@@ -281,26 +307,26 @@ pub const LIVE: &[Command] = &[
                     "save",
                     None,
                     "FILE",
-                    "Write the page into a file that any browser opens without calltap, and serve nothing; what it does not have of the trace is said.",
+                    "Write a self-contained page to FILE and exit; the page states which data it lacks.",
                 ),
                 value(
                     "base",
                     None,
                     "FILE",
-                    "Compare the trace with this one: a flame graph of the differences, red where calls take more time than in FILE, blue where less.",
+                    "Compare the trace with FILE in a flame graph: red where calls take more time than in FILE, blue where less.",
                 ),
-                value("port", None, "PORT", "Serve at this port; else at any that is free."),
+                value("port", None, "PORT", "Serve at this port; by default at a free one."),
                 switch(
                     "no-browser",
                     None,
-                    "Only print the address. On a terminal of a desktop a browser opens the page: the one that BROWSER names, else xdg-open's.",
+                    "Only print the address, and do not open the page (on a desktop: in the browser that BROWSER names, else by xdg-open).",
                 ),
                 or(
                     value(
                         "idle",
                         None,
                         "TIME",
-                        "With -p: leave the process when no page has asked for so long (none: never).",
+                        "With -p: detach this long after the last request of a page (none: never).",
                     ),
                     "300s",
                 ),
@@ -311,10 +337,14 @@ pub const LIVE: &[Command] = &[
     },
     Command {
         name: "tui",
-        about: "Look around in a trace, or in a running process, on a terminal: functions, callers and callees, timeline",
-        details: "1 functions, with callers and callees of the chosen one: up, down, PgUp, PgDn, Home, End choose; tab goes to callers and callees, enter to the function that is selected there; \
-                  s sorts by the next column; / searches. 2 timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and N go to the next and the previous call \
-                  of the chosen function. With -p: space switches the chosen function off or on, p pauses the display, ] and [ show another of several processes. q quits.",
+        about: "Browse a trace, or a running process, on a terminal: functions, callers and callees, timeline",
+        details: "1 shows functions, with callers and callees of the selected one: up, down, PgUp, \
+                  PgDn, Home, End select; tab moves to callers and callees, enter selects the \
+                  function under the cursor there; s sorts by the next column; / searches. 2 shows \
+                  the timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and \
+                  N go to the next and the previous call of the selected function. With -p: space \
+                  disables or enables the selected function, p pauses the display, ] and [ show \
+                  another of several processes. q quits.",
         flags: &[&[WATCHED, CHILDREN, TRACE, FULL_NAMES], LOOKING],
         operand: SHOWN,
     },

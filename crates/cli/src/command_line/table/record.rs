@@ -11,26 +11,30 @@ use super::{Command, Operand, Takes, choice, many, or, switch, value};
 pub const RECORD: &[Command] = &[Command {
     name: "record",
     about: "Run a program, or attach to a running process, and record every call into a trace file",
-    details: "Starts the program with the agent inside and switches the wanted functions on before its first instruction runs. \
-                  Signals, terminal, output and exit status pass through untouched; a summary goes to standard error at the end.\n\n\
-                  A function can be traced if the compiler left room for it: -fpatchable-function-entry=5 (gcc, clang), \
-                  -Z patchable-function-entry=5 (rustc), -pg, -pg -mfentry, with or without -mrecord-mcount, \
-                  -fxray-instrument (clang), -Z instrument-xray (rustc); \
-                  where it left none anywhere, or a filter names the function, by relocating its prologue.\n\n\
-                  A function is named by as much of its name as distinguishes it: handle, Srv::handle, Srv::handle(int); with wildcards *, ?, [...]; with its module in front, 'libssl:SSL_*' (docs/reference/names.md).",
+    details: "Starts the program with the agent, and enables the selected functions before the \
+              program's first instruction runs. Signals, terminal, output and exit status pass \
+              through unchanged; a summary is written to standard error at the end.\n\n\
+              A function can be traced if the compiler reserved room for it: \
+              -fpatchable-function-entry=5 (gcc, clang), -Z patchable-function-entry=5 (rustc), \
+              -pg, -pg -mfentry, with or without -mrecord-mcount, -fxray-instrument (clang), -Z \
+              instrument-xray (rustc). In a program without any such room, or if a filter names \
+              the function, calltap relocates the function's prologue instead.\n\n\
+              A function is named by any part of its name that identifies it: handle, Srv::handle, \
+              Srv::handle(int); with wildcards *, ?, [...]; with its module in front, \
+              'libssl:SSL_*' (docs/reference/names.md).",
     flags: &[&[
         or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
         value(
             "repeat",
             None,
             "N",
-            "Record the program N times, one after the other, into FILE.1 to FILE.N, for 'calltap diff'. A run that fails is the last. K/N: begin with the K-th.",
+            "Record N runs into FILE.1 ... FILE.N, for 'calltap diff'; stops at the first failed run. K/N starts at run K.",
         ),
         value(
             "pid",
             Some('p'),
             "PID,...",
-            "Attach to this process, by id or name, and leave it as it was at the end. Several, separated by commas: a trace of each, FILE.PID.",
+            "Attach to this process (id or name), and detach at the end. Several processes, separated by commas, have a trace each, FILE.PID.",
         ),
         CHILDREN,
         ANSWER_OVERHEAD,
@@ -46,14 +50,14 @@ pub const RECORD: &[Command] = &[Command {
         switch(
             "async",
             None,
-            "Programs in Rust: trace the poll functions of futures, for 'calltap futures'; -F adds functions. Programs in Python: coroutines (other functions with --python).",
+            "In Rust programs: trace the poll functions of futures, for 'calltap futures'; -F adds functions. In Python programs: trace coroutines; --python adds functions.",
         ),
         choice(
             value(
                 "clock",
                 None,
                 "CLOCK",
-                "Where times come from: tsc at every event; sparse: tsc once per 14 events, interpolated; coarse: a 1 ms tick; counter: order only.",
+                "Source of times. tsc: at every event; sparse: tsc once per 14 events, interpolated; coarse: a 1 ms tick; counter: order only.",
             ),
             &["tsc", "sparse", "coarse", "counter"],
             "tsc",
@@ -69,27 +73,23 @@ pub const RECORD: &[Command] = &[Command {
                 "max-wait",
                 None,
                 "TIME",
-                "With -- PROGRAM: how long a full buffer may hold up a thread while the recorder works, before calls are counted as lost (us, ms, s). A process that is attached to is never held up.",
+                "With -- PROGRAM: how long a thread with a full buffer waits for the recorder before its calls are counted as lost (us, ms, s). Threads of an attached process never wait.",
             ),
             MAX_WAIT,
         ),
-        switch(
-            "fail-on-loss",
-            None,
-            "Exit with status 3 if events were lost and the program itself has not failed.",
-        ),
+        switch("fail-on-loss", None, "Exit with status 3 if events were lost and the program succeeded."),
         many(value(
             "slow",
             None,
-            "RULE",
-            "Keep only what happens beneath calls that take longer, as in 'handle_request>10ms' (the function may be a glob).",
+            "FUNCTION>TIME",
+            "Keep only calls longer than TIME, with their callees: 'handle_request>10ms' (the function may be a glob).",
         )),
         or(
             value(
                 "slow-memory",
                 None,
                 "SIZE",
-                "With --slow: memory for events of calls that have not reached their limit (bytes, or with K, M, G).",
+                "With --slow: memory for the events of open calls that have not reached TIME (bytes, or with K, M, G).",
             ),
             "128M",
         ),
@@ -100,13 +100,13 @@ pub const RECORD: &[Command] = &[Command {
             "on",
             None,
             "FUNCTION:ACTION[:COUNT]",
-            "On a call of FUNCTION: trace_on, trace_off, snapshot (as --snapshot-on), or depth=N, which keeps N levels of calls, FUNCTION being the first; at most COUNT times. With any trace_on, recording starts switched off.",
+            "At a call of FUNCTION: trace_on, trace_off, snapshot (as --snapshot-on), or depth=N, which keeps N levels of calls, FUNCTION being the first; at most COUNT times. With any trace_on, recording is off at the start.",
         )),
         many(value(
             "snapshot-on",
             None,
             "EVENT",
-            "Keep the newest events in memory, and write them to a file (FILE.1, FILE.2, ...) when it happens: 'FUNCTION>TIME', signal (SIGUSR1 to calltap), crash, exit.",
+            "Keep the newest events in memory, and write them to a file (FILE.1, FILE.2, ...) at each EVENT: 'FUNCTION>TIME', signal (SIGUSR1 to calltap), crash, exit.",
         )),
         or(
             value("last", None, "TIME", "With --snapshot-on: keep the events of this last period (ms, s)."),
@@ -125,7 +125,7 @@ pub const RECORD: &[Command] = &[Command {
         switch(
             "follow",
             None,
-            "Also record the programs that its processes become (execve), and their children, until the last has ended: one trace for the tree.",
+            "Follow execve and fork until the last process has ended: one trace of the whole process tree.",
         ),
         NO_SCHED,
         EVENTS,
@@ -135,7 +135,7 @@ pub const RECORD: &[Command] = &[Command {
         DISCOVERY,
         PATCH_LOG,
         LATER,
-        switch("quiet", Some('q'), "No summary; losses are reported all the same."),
+        switch("quiet", Some('q'), "Write no summary; losses are still reported."),
     ]],
     operand: Some(Operand {
         name: "PROGRAM",

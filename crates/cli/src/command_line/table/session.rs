@@ -13,10 +13,13 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "attach",
         about: "Attach to a running process and keep its newest events (flight recorder)",
-        details: "Loads the agent, switches the wanted functions on, and returns. Each thread keeps its newest events until you take a \
-                  snapshot; by default the rings have room for all threads there are, and a line says if they do not. The process is stopped for about a millisecond; see 'calltap detach' for the way back.\n\n\
-                  With --discovery first-call no process is there to convert calls once a second: a command that opens the session (set, status, get, put, stat, snapshot) \
-                  has what was recorded until then converted first.",
+        details: "Loads the agent, enables the selected functions, and returns. Each thread keeps \
+                  its newest events until a snapshot; by default the rings have room for all \
+                  present threads, and a message says if they do not. The process is stopped for \
+                  about a millisecond. 'calltap detach' undoes the attach.\n\n\
+                  With --discovery first-call, the next command that opens the session (set, \
+                  status, get, put, stat, snapshot) converts the recorded calls: no process \
+                  remains that could do so once a second.",
         flags: &[&[
             PIDS, CHILDREN, FILTER, NOTRACE, PYTHON, LIBCALLS, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE,
             PATCH_MODE, ALLOW_INT3, DISCOVERY, PATCH_LOG, LATER,
@@ -25,9 +28,12 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "set",
-        about: "Change what is traced in a process that is attached to, while it runs",
-        details: "What is given replaces what was set before, kind by kind (filters, notrace sets, Python functions, tracers, arguments, results, conditions); an empty word clears it. Only functions \
-                  that differ are touched, and nothing is stopped. Also while 'record', 'top' or 'view' is at it: of these, --graph, --callers and --depth change which calls are kept, from now on.",
+        about: "Change the selection of an attached process, while the process runs",
+        details: "Each option replaces its previous value (filters, notrace sets, Python \
+                  functions, tracers, arguments, results, conditions); an empty value clears it. \
+                  Only functions whose state differs are changed, and no thread is stopped. Works \
+                  during record, top and view too; there --graph, --callers and --depth change \
+                  which calls the recorder keeps.",
         flags: &[&[
             PIDS,
             CHILDREN,
@@ -41,8 +47,8 @@ pub const SESSION: &[Command] = &[
             GRAPH,
             CALLERS,
             LEVELS,
-            switch("on", None, "Switch the functions on again."),
-            switch("off", None, "Switch all functions off; filters are kept."),
+            switch("on", None, "Enable the selected functions again."),
+            switch("off", None, "Disable all functions, and keep the filters."),
             ALLOW_INT3,
             PATCH_LOG,
             LATER,
@@ -51,7 +57,7 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "status",
-        about: "Show what is traced in a process that is attached to",
+        about: "Show the selection of an attached process",
         details: "",
         flags: &[&[
             PIDS,
@@ -63,8 +69,8 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "get",
-        about: "Read control files of a process that is attached to, as ftrace has them",
-        details: "Without a name: which there are. See 'calltap tracefs put'.",
+        about: "Read control files of an attached process, in the formats of ftrace",
+        details: "Without NAME, lists the control files. See 'calltap tracefs put'.",
         flags: &[&[PID, OUTPUT]],
         operand: Some(Operand {
             name: "NAME",
@@ -75,26 +81,34 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "put",
-        about: "Write to a control file of a process that is attached to, as ftrace has them",
-        details: "'calltap tracefs put set_ftrace_filter \'parse_*\' -p PID' is what \'echo parse_* > set_ftrace_filter\' is to the kernel: the functions that the default tracer \
-                  traces, from now on. A name, a glob, or a place in available_filter_functions; with ! in front it is taken away. The default tracer is the one that was registered last, or whose name was \
-                  written to function_tracers. A value that is refused changes nothing.",
-        flags: &[&[PID, switch("append", Some('a'), "Add to what is there, as >> does.")]],
+        about: "Write to a control file of an attached process, in the formats of ftrace",
+        details: "'calltap tracefs put set_ftrace_filter \'parse_*\' -p PID' corresponds to \'echo \
+                  parse_* > set_ftrace_filter\' for the kernel: from now on, the default tracer \
+                  traces these functions. VALUE is a name, a glob, or a line number of \
+                  available_filter_functions; a leading ! removes it. The default tracer is the \
+                  one that was registered last, or whose name was last written to \
+                  function_tracers. A refused value changes nothing.",
+        flags: &[&[PID, switch("append", Some('a'), "Append to the current value, as >> does.")]],
         operand: Some(Operand {
             name: "NAME VALUE",
             takes: Takes::Many,
             optional: false,
-            help: "The file, and what is written to it (several values: several words).",
+            help: "The file, and the values to write, one per word.",
         }),
     },
     Command {
         name: "mount",
-        about: "Mount the control directory of a running process, or of all that are attached to, as ftrace has it for the kernel",
-        details: "Attaches, and returns when the directory can be used: 'echo function_graph > DIR/current_tracer', 'echo \'parse_*\' > DIR/set_ftrace_filter', \
-                  'cat DIR/trace_pipe'. Nothing is traced before it is asked for. Names, formats and errors are those of the kernel's tracefs; where they differ, \
-                  docs/reference/compatibility.md says so and why. 'umount DIR' leaves the process as it was; so does the end of the process, and whatever becomes of calltap.\n\nWithout -p, DIR has a directory \
-                  for every process: 'mkdir DIR/PID' attaches, 'rmdir DIR/PID' leaves, a process that 'calltap attach' was told of appears by itself and keeps its tracers and \
-                  filters, and one that ends is gone. Why one could not be attached to is in DIR/error_log.",
+        about: "Mount the control directory of a running process, or of all attached processes, like the tracefs of the kernel",
+        details: "Attaches to the process, and returns when the directory can be used: 'echo \
+                  function_graph > DIR/current_tracer', 'echo \'parse_*\' > \
+                  DIR/set_ftrace_filter', 'cat DIR/trace_pipe'. At first no tracer is enabled. \
+                  Names, formats and errors are those of the kernel's tracefs; \
+                  docs/reference/compatibility.md lists the differences, with reasons. 'umount \
+                  DIR' detaches. If calltap is killed, DIR is unmounted and recording stops.\n\n\
+                  Without -p, DIR has a directory for every attached process: 'mkdir DIR/PID' \
+                  attaches, 'rmdir DIR/PID' detaches; processes of 'calltap attach' appear with \
+                  their tracers and filters; the directory of an ended process disappears. \
+                  DIR/error_log has the reasons of refusals.",
         flags: &[&[
             PID,
             MOUNTED_SIZE,
@@ -116,8 +130,9 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "run",
-        about: "Run a program with its control directory mounted; nothing is traced before it is asked for",
-        details: "As 'calltap tracefs mount' for a program that is started here. It ends as the program ends.",
+        about: "Run a program with its control directory mounted, and no tracer enabled",
+        details: "As 'calltap tracefs mount', for a program that calltap starts. Ends when the \
+                  program ends.",
         flags: &[&[
             value("mount", None, "DIR", "An existing directory."),
             MOUNTED_SIZE,
@@ -135,8 +150,9 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "exec",
         about: "Run a client of ftrace (trace-cmd, a script) on a process instead of the kernel",
-        details: "The command finds the process's control directory at /sys/kernel/tracing, in a mount namespace of its own: 'calltap tracefs exec -p PID -- trace-cmd start -p function'. \
-                  The kernel's own directory is not touched.",
+        details: "The command sees the control directory of the process at /sys/kernel/tracing, in \
+                  a mount namespace of its own: 'calltap tracefs exec -p PID -- trace-cmd start -p \
+                  function'. The kernel's own directory is not changed.",
         flags: &[&[PID]],
         operand: Some(Operand {
             name: "COMMAND",
@@ -147,13 +163,16 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "stat",
-        about: "Show what the profile tracer has summed up: calls, total, average and longest time per function",
-        details: "The profile tracer ('--tracer profile:GLOB,...' of record, attach and set) keeps sums in the program itself, without an event for every call: nothing is \
-                  written while it runs, nothing can be lost. With -p: of a process that is attached to or recorded, until now; else from a trace. Time is that of calls which have \
-                  returned, and includes what they called; a function that was entered by a jump (a tail call) is counted, and its time is its caller's. Of a recursive function every call counts. What the profile tracer \
-                  costs is not limited by --max-overhead, which judges by events.",
+        about: "Show the sums of the profile tracer: calls, total, average and longest time per function",
+        details: "The profile tracer ('--tracer profile:GLOB,...' of record, attach and set) sums \
+                  calls in the program itself, without events: nothing is written while the \
+                  program runs, and nothing can be lost. With -p: the sums until now of an \
+                  attached or recorded process; otherwise those of a trace. Times are of calls \
+                  that have returned, callees included; every call of a recursion counts. A \
+                  function entered by a jump (a tail call) is counted, and its time belongs to its \
+                  caller. --max-overhead does not apply to the profile tracer.",
         flags: &[&[
-            value("pid", Some('p'), "PID", "A process that is attached to or recorded, instead of a trace."),
+            value("pid", Some('p'), "PID", "An attached or recorded process, instead of a trace."),
             INPUT,
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the table."), &["text", "csv", "json"], "text"),
@@ -163,7 +182,7 @@ pub const SESSION: &[Command] = &[
                 "total",
             ),
             FUNCTION,
-            value("limit", Some('n'), "ROWS", "At most so many rows."),
+            value("limit", Some('n'), "ROWS", "At most ROWS rows."),
             LINKER_NAMES,
             FULL_NAMES,
         ]],
@@ -171,8 +190,9 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "snapshot",
-        about: "Write what the rings of a process hold now into a trace file",
-        details: "The process records on while the rings are copied, and is not stopped. Of several processes each has a file, FILE.PID.",
+        about: "Copy the rings of a process to a trace file",
+        details: "The process is not stopped, and continues to record during the copy. With \
+                  several processes, each has a file FILE.PID.",
         flags: &[&[
             PIDS,
             CHILDREN,
@@ -183,8 +203,9 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "detach",
-        about: "Leave a process as it was",
-        details: "A calltap that records it is asked to end. Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
+        about: "Detach from a process: disable its sites and restore its code",
+        details: "Ends a running recorder of the process; also removes the code of a killed \
+                  calltap. The text then equals the files byte for byte.",
         flags: &[&[PIDS, CHILDREN, PATCH_LOG]],
         operand: None,
     },

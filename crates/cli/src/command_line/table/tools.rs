@@ -7,8 +7,9 @@ use super::{Command, Flag, Operand, Takes, choice, or, switch, value};
 pub const TOOLS: &[Command] = &[
     Command {
         name: "sites",
-        about: "List every function of a binary, and whether and how it can be traced",
-        details: "Kinds: patchable, mcount_loc, fentry, mcount, xray, prologue (as it is), none; functions that cannot be traced come with the reason.",
+        about: "List the functions of a binary: whether and how each can be traced",
+        details: "Kinds: patchable, mcount_loc, fentry, mcount, xray, prologue (relocated), none. \
+                  Functions that cannot be traced have the reason.",
         flags: &[&[
             OUTPUT,
             NO_PAGER,
@@ -19,7 +20,7 @@ pub const TOOLS: &[Command] = &[
             switch(
                 "inlined",
                 None,
-                "List the functions that were inlined instead, as the debugging information tells.",
+                "List the functions that were inlined, from the debugging information, instead.",
             ),
         ]],
         operand: Some(Operand {
@@ -32,21 +33,26 @@ pub const TOOLS: &[Command] = &[
     Command {
         name: "recordmcount",
         about: "Add __mcount_loc, the list of calls to mcount, to object files compiled with -pg",
-        details: "What the compiler does itself with -mrecord-mcount, for compilers that do not have it, for C++, and for objects that exist already. \
-                  x86-64 and i386. A file is replaced at once or, on failure, left as it was; objects without calls to mcount, or with a list, \
-                  are not touched. Other hard links to a file keep what it was.\n\n\
-                  The list holds the address of every call to mcount, _mcount and __fentry__; 'calltap sites' and 'calltap record' read it.",
+        details: "Equivalent of -mrecord-mcount for other compilers, C++, and existing objects. \
+                  x86-64 and i386. A file is replaced atomically; after a failure it is unchanged. \
+                  Objects without calls to mcount, or with a list, are not touched. Other hard \
+                  links to a file keep the old contents.\n\n\
+                  The list holds the address of every call to mcount, _mcount and __fentry__; \
+                  'calltap sites' and 'calltap record' read it.",
         flags: &[&[]],
         operand: Some(Operand { name: "FILE", takes: Takes::Many, optional: false, help: "Object files." }),
     },
     Command {
         name: "cc",
-        about: "Run a compiler, and add __mcount_loc to the object files that it makes",
-        details: "For builds: make CC='calltap tools cc gcc' CFLAGS='-O2 -pg'. The compiler gets its arguments as they are, and its exit status is passed on; then \
-                  what it made is treated as by 'calltap tools recordmcount'.\n\n\
-                  Covered: -c with or without -o, several sources, response files (@FILE), -r. Not covered, and run as if without calltap: -S, -E, -M; \
-                  compiling and linking in one command, after which no object remains; link-time optimisation (-flto), where the linker \
-                  makes the code. In programs built so the calls are found without a list.",
+        about: "Run a compiler, and add __mcount_loc to the object files that the compiler writes",
+        details: "For builds: make CC='calltap tools cc gcc' CFLAGS='-O2 -pg'. The compiler gets \
+                  its arguments unchanged, and its exit status is passed on; its output files are \
+                  then processed as by 'calltap tools recordmcount'.\n\n\
+                  Covered: -c with or without -o, several sources, response files (@FILE), -r. Not \
+                  covered, and run as without calltap: -S, -E, -M; compiling and linking in one \
+                  command, after which no object remains; link-time optimisation (-flto), where \
+                  the linker generates the code. In such programs calltap finds the calls without \
+                  a list.",
         flags: &[&[]],
         operand: Some(Operand {
             name: "COMPILER",
@@ -58,8 +64,9 @@ pub const TOOLS: &[Command] = &[
     Command {
         name: "audit",
         about: "Check a log of code changes against the rules by which running code may be changed",
-        details: "Replays what --patch-log wrote: every site read and found as expected before anything is written, one step at a time, a core sync \
-                  between two steps, nothing else touched. Says what it has checked, or names the lines that break a rule.",
+        details: "Checks a --patch-log: each site was verified before it was written; steps were \
+                  separated by core syncs; no other byte was written. Prints the number of checked \
+                  changes, or the lines that break a rule.",
         flags: &[&[OUTPUT]],
         operand: Some(Operand {
             name: "LOG",
@@ -70,17 +77,16 @@ pub const TOOLS: &[Command] = &[
     },
     Command {
         name: "debuginfo",
-        about: "Fetch the debugging files of programs and libraries from the servers that DEBUGINFOD_URLS names",
-        details: "By build-id, and only when asked: no other command of calltap uses a network. Names, types of arguments and source lines are then there for every \
-                  command. Files are kept where gdb and elfutils keep theirs ($DEBUGINFOD_CACHE_PATH, else ~/.cache/debuginfod_client, 4 GB at most), and what those have fetched is used, too. \
-                  What is not of the same build is refused. curl does the transfer.",
+        about: "Fetch debugging files of programs and libraries from the servers in DEBUGINFOD_URLS",
+        details: "Fetches by build-id, and only on request: no other command of calltap uses a \
+                  network. All commands then show names, argument types and source lines. Uses the \
+                  cache of gdb and elfutils ($DEBUGINFOD_CACHE_PATH, else \
+                  ~/.cache/debuginfod_client, 4 GB at most). A file with another build-id is \
+                  refused. Needs curl.",
         flags: &[&[
             PIDS,
             CHILDREN,
-            or(
-                value("max-size", None, "SIZE", "A larger file is not fetched (bytes, or with K, M, G)."),
-                "1G",
-            ),
+            or(value("max-size", None, "SIZE", "Do not fetch larger files (bytes, or with K, M, G)."), "1G"),
         ]],
         operand: Some(Operand {
             name: "BINARY",
@@ -91,7 +97,7 @@ pub const TOOLS: &[Command] = &[
     },
     Command {
         name: "man",
-        about: "Print the manual page, in roff",
+        about: "Print the manual page (roff)",
         details: "",
         flags: &[&[OUTPUT]],
         operand: None,
@@ -102,14 +108,15 @@ pub const TOOLS: &[Command] = &[
         details: "",
         flags: &[&[
             OUTPUT,
-            choice(value("shell", None, "SHELL", "Which shell."), &["bash", "zsh", "fish", "elvish"], "bash"),
+            choice(value("shell", None, "SHELL", "The shell."), &["bash", "zsh", "fish", "elvish"], "bash"),
         ]],
         operand: None,
     },
     Command {
         name: "install-completions",
         about: "Install a shell's completions and the manual page in the user's directories",
-        details: "Nothing is written outside of $XDG_DATA_HOME (~/.local/share) and $XDG_CONFIG_HOME (~/.config). A file that is up to date is left alone.",
+        details: "Writes only below $XDG_DATA_HOME (~/.local/share) and $XDG_CONFIG_HOME \
+                  (~/.config). A file that is up to date is not touched.",
         flags: &[&[SHELL_TO_INSTALL_FOR]],
         operand: None,
     },
@@ -118,5 +125,5 @@ pub const TOOLS: &[Command] = &[
 /// `--shell`. It has no default, as the user's own shell is found from `$SHELL`.
 const SHELL_TO_INSTALL_FOR: Flag = Flag {
     choices: &["bash", "zsh", "fish"],
-    ..value("shell", None, "SHELL", "Which shell; that of $SHELL if none is given.")
+    ..value("shell", None, "SHELL", "The shell; by default that of $SHELL.")
 };

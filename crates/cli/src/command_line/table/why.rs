@@ -7,24 +7,31 @@ use super::{Command, Operand, Takes, switch, value};
 pub const WHY: &[Command] = &[
     Command {
         name: "why",
-        about: "Show why calls were slow: what they waited for, which thread woke them, and what that had done meanwhile",
+        about: "Show why calls were slow: what they waited for, which thread woke them, and what the waker did meanwhile",
         details: "calltap why 'handle>10ms' -p 4711\n\
                   calltap why 'handle>10ms' -- ./prog\n\n\
-                  Of each of the slowest calls: how long its thread ran, and in which functions; each wait, with the system call and the calls around it; who ended the wait, and in which \
-                  calls that thread was then; and the same of that thread, for the time of the wait. All functions are traced, or those of -F; a call within a call of the kind is part of it. The program is recorded \
-                  until its end, and the answer is made then, of the whole.\n\n\
-                  With --async the names are those of futures, or of the async functions whose bodies they are: how long each was polled; how long it waited, who woke its task, and what that future had done meanwhile; \
-                  and how long no worker polled it although it was woken. Only functions that poll futures are traced, and those of -F. A file needs 'record --async'.\n\n\
-                  Who woke whom, and system calls, take root or CAP_PERFMON, and tracefs; without them the answer says so, and the rest. A file needs 'record --events sched,syscalls'. docs/why.md has more.",
+                  For each of the slowest calls: its run time by function; each wait with its system call and \
+                  open calls, its waker, the waker's open calls, and what the waker did during the \
+                  wait (recursively). All functions are traced, or those of -F; a matching call \
+                  inside a matching call is part of the outer one. The answer is computed when the \
+                  program has ended.\n\n\
+                  With --async, names are those of futures, or of the async functions whose bodies \
+                  they are: how long each was polled; how long it waited, which future woke its \
+                  task, and what that future did meanwhile; how long no worker polled it after the \
+                  wakeup. Only functions that poll futures are traced, and those of -F. A trace \
+                  needs 'record --async'.\n\n\
+                  Wakeups and system calls need root or CAP_PERFMON, and tracefs; without these \
+                  permissions the answer marks the missing parts. A trace needs 'record --events \
+                  sched,syscalls'. See docs/why.md.",
         flags: &[
             ASKED,
             &[
-                value("limit", Some('n'), "N", "The N slowest calls (10), or the N largest causes."),
-                switch("summary", None, "The time of all slow calls together, by cause."),
+                value("limit", Some('n'), "N", "Show the N slowest calls (10), or the N largest causes."),
+                switch("summary", None, "Show the time of all slow calls together, by cause."),
                 switch(
                     "async",
                     None,
-                    "Futures of a program in Rust instead of calls, and which tasks woke them.",
+                    "Explain futures of a Rust program instead of calls, and the tasks that woke them.",
                 ),
                 FILTER,
                 ANSWER_OVERHEAD,
@@ -35,25 +42,27 @@ pub const WHY: &[Command] = &[
             name: "CALL>TIME",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Calls of functions (a glob), or futures, that take longer, as in 'handle>10ms'; last a trace, as -i FILE.",
+            help: "Calls of functions (a glob), or futures, that take longer: 'handle>10ms'; a last word that is a file is read, as by -i FILE.",
         }),
     },
     Command {
         name: "locks",
-        about: "Show at which locks threads waited: how often, how long, in which functions, and in which they were woken",
+        about: "Show the locks at which threads waited: number and time of the waits, waiting functions, waking functions",
         details: "calltap locks -p 4711 --duration 10s\n\n\
-                  A lock is an address at which threads wait for each other by the system call futex: mutexes, condition variables, semaphores, joins. It has the name of the global object there, as the symbol table of its \
-                  file says; else the address and what is mapped there. It needs what 'calltap why' needs.",
+                  A lock is an address at which threads wait for each other by the system call \
+                  futex: mutexes, condition variables, semaphores, joins. It has the name of the \
+                  global object there, by the symbol table of the file; otherwise its address and \
+                  mapping are shown. Requires the permissions of 'calltap why'.",
         flags: &[
             ASKED,
-            &[value("limit", Some('n'), "ROWS", "At most so many locks."), FILTER, ANSWER_OVERHEAD],
+            &[value("limit", Some('n'), "ROWS", "At most ROWS locks."), FILTER, ANSWER_OVERHEAD],
             ASKING,
         ],
         operand: Some(Operand {
             name: "PROGRAM",
             takes: Takes::Rest,
             optional: true,
-            help: "The program and its arguments; or a trace, as -i FILE.",
+            help: "The program and its arguments; or a trace, as by -i FILE.",
         }),
     },
 ];

@@ -99,7 +99,7 @@ function trail() {
     for (const [node, f] of graph.below) parts.push(make("button", { onclick: () => zoom(node) }, compares() ? f ?? "all" : f == null ? "all" : functionOf(f).short), " › ");
     if (graph.below.length) parts.push(name(last, "short"));
     else parts.push(graph.merged && !compares() ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
-  } else parts.push(mode === "callers" ? `who calls ${functionOf(state.selected).short}, innermost first` : `what ${functionOf(state.selected).short} calls, from wherever it is called`);
+  } else parts.push(mode === "callers" ? `callers of ${functionOf(state.selected).short}, innermost first` : `callees of ${functionOf(state.selected).short}, over all its callers`);
   $("changes").hidden = !compares();
   $("changes").textContent = compares() ? trailOfChanges().join("") : "";
   if (graph.unknown) parts.push(`  ·  of ${time(graph.unknown)} it is not known whether threads ran${by === "wall" ? "" : "; it is left out"}`);
@@ -171,7 +171,7 @@ function describe(box) {
   if (box.old) return `${weight(box.weight)}, ${weight(box.old[1])} in the base: ${change(box.weight, box.old[1])}`;
   const own = mode === "callers" ? "" : `, ${weight(box.own)} of its own`;
   const waited = box.states ? waits(box.states) : "";
-  return `${weight(box.weight)} (${percent(box.width)} of what is shown)${own}; ${plural(box.calls, "call")}${waited ? `; ${waited}` : ""}`;
+  return `${weight(box.weight)} (${percent(box.width)} of the shown time)${own}; ${plural(box.calls, "call")}${waited ? `; ${waited}` : ""}`;
 }
 
 canvas.addEventListener("pointermove", event => {

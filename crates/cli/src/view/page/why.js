@@ -29,7 +29,7 @@ function wait(one) {
   const times = one.times > 1 ? ` ${one.times} times` : "";
   const where = one.in == null ? " (the system call is not known)" : ` in ${one.in}`;
   const by = one.woken_by;
-  const waker = by ? WAKERS[by.kind](by) : "it is not known who woke it";
+  const waker = by ? WAKERS[by.kind](by) : "its waker is unknown";
   const meanwhile = one.meanwhile && by ? [make("p", {}, `meanwhile ${by.thread}-${by.tid}${one.times > 1 ? ` (of the longest, ${time(one.longest_ns)})` : ""}:`), chain(one.meanwhile)] : [];
   return line(one.ns, `blocked${times}${where}${one.path.map(name => ` <- ${name}`).join("")}`, make("p", {}, waker), ...meanwhile);
 }

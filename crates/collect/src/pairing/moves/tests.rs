@@ -55,11 +55,12 @@ fn frames_stay_with_a_thread_that_has_later_events_on_their_stack() {
     assert_eq!(open.give_stack(raw("l@900003"), true).1, 2);
 }
 
-/// Checks whether `event` shows a thread on a far stack, after `events` with `muted` functions.
-fn check_far(events: &str, muted: &str, nonlocal: &str, event: &str, expected: bool) {
+/// Checks whether `event` shows a thread on a far stack, after `events` and with these `unrecorded`
+/// functions.
+fn check_far(events: &str, unrecorded: &str, nonlocal: &str, event: &str, expected: bool) {
     let mut open = OpenCalls::new(true);
     events.split_whitespace().for_each(|word| open.follow(raw(word)));
-    open.mute(&muted.bytes().map(|name| SiteId(name.into())).collect());
+    open.mark_unrecorded(&unrecorded.bytes().map(|name| SiteId(name.into())).collect());
     for target in nonlocal.split_whitespace() {
         let RawEvent { low, slot, .. } = raw(target);
         let exit = RawEvent { ticks: 0, low: low - code::ENTRY + code::NONLOCAL, slot, parent: 0 };

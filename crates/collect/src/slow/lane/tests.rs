@@ -66,7 +66,7 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_slow_call_goes_on_with_everything_beneath_it_and_a_fast_one_with_nothing() {
+fn slow_call_is_kept_with_callees_and_fast_call_is_dropped() {
     check("a@1 f@2 b@3 .b@4 .f@6 c@6 .c@7 .a@9", "");
     check("a@1 f@2 b@3 .b@4 .f@8 c@8 .c@9 .a@9", "f@2 b@3 .b@4 .f@8");
     // A call of exactly its limit is not slow.
@@ -89,7 +89,7 @@ fn recursion() {
 }
 
 #[test]
-fn a_call_that_was_left_is_slow_only_if_it_was_seen_to_be() {
+fn unwound_call_is_slow_only_if_observed_long_enough() {
     // The end of the call is not known: neither the return of a caller tells it, nor an entry that
     // proves the frame dead.
     check("a@1 f@2 b@3 .a/3@9", "");
@@ -104,19 +104,19 @@ fn a_call_that_was_left_is_slow_only_if_it_was_seen_to_be() {
 }
 
 #[test]
-fn a_call_that_its_thread_ended_in_is_slow_only_if_it_was_seen_to_be() {
+fn call_open_at_thread_end_is_slow_only_if_observed_long_enough() {
     check("a@1 f@2 b@3 end@3", "");
     check("a@1 f@2 b@3 b@9 end@9", "f@2 b@3 b@9 end@9");
 }
 
 #[test]
-fn a_call_of_a_function_that_was_switched_off_is_slow_only_if_it_returns() {
+fn call_of_disabled_function_is_slow_only_if_returned() {
     check("a@1 f@2 off:f@4 b@30 .b@31 .a/2@40", "");
     check("a@1 f@2 off:f@4 b@30 .b@31 .f@32 .a@40", "f@2 off:f@4 b@30 .b@31 .f@32");
 }
 
 #[test]
-fn losses_stay_where_they_were() {
+fn losses_keep_their_positions() {
     check("a@1 lost@2 f@2 b@3 lost@3 .b@4 .f@6 .a@9", "lost-7-6@2 lost-7-6@3");
     check("f@2 lost@3 .f@9", "f@2 lost-7-6@3 .f@9");
     check("f@2 g@2 lost@3 .g@6 .f@7", "g@2 lost-7-6@3 .g@6");
@@ -139,7 +139,7 @@ fn a_call_that_is_slow_already_holds_nothing_back() {
 }
 
 #[test]
-fn what_does_not_fit_is_lost_if_the_call_was_slow_and_dropped_if_not() {
+fn overflow_is_lost_in_slow_calls_and_dropped_in_fast_calls() {
     let (kept, lane, room) = lane(4, "f@1 b@1 .b@1 b@1 .b@1 b@1 .b@2 .f@9 f@10 .f@20", None);
     assert_eq!((kept.as_str(), lane.too_large, room), ("lost-4-4@9 f@10 .f@20", 1, 4));
     let loss = lane.loss(&Loss::default());

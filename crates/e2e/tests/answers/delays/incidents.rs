@@ -69,7 +69,7 @@ fn are_in_tables(user: User, trace: &str, touched: u64) {
 }
 
 #[test]
-fn page_faults_signals_and_moves_are_told_where_they_happen() {
+fn page_faults_signals_and_migrations_are_shown_in_their_calls() {
     if have_switches() {
         let users = User::all().into_iter().filter(|user| *user != User::RootOfOther);
         users.for_each(record);
@@ -77,7 +77,7 @@ fn page_faults_signals_and_moves_are_told_where_they_happen() {
 }
 
 #[test]
-fn they_are_told_only_when_asked_for() {
+fn incidents_are_recorded_only_on_request() {
     let program = compile(GCC, &["faults.c"], &[]);
     let trace = program.directory().join("plain.data").display().to_string();
     User::Own.ask(&["record", "-q", "-o", &trace, "--", &program.path.display().to_string()]);

@@ -278,7 +278,7 @@ fn nginx(user: User) {
 }
 
 #[test]
-fn a_worker_of_nginx_waits_for_the_server_behind_it() {
+fn nginx_worker_waits_for_its_upstream_server() {
     if have("nginx") && have_switches() {
         User::all().into_iter().for_each(nginx);
     }

@@ -54,7 +54,7 @@ fn calls(rows: &Value, function: &str) -> u64 {
 }
 
 #[test]
-fn system_calls_are_within_the_calls_that_make_them() {
+fn system_calls_are_nested_in_their_callers() {
     if !have_tracepoints() {
         return;
     }

@@ -124,7 +124,7 @@ fn make(user: User) {
 }
 
 #[test]
-fn what_make_runs_at_once_is_divided_into_work_and_waits() {
+fn parallel_make_is_divided_into_work_and_waits() {
     if have("make") && have_switches() {
         // calltap and make run as the same user.
         let users = User::all().into_iter().filter(|user| *user != User::RootOfOther);

@@ -61,7 +61,7 @@ fn check(build: &Build) {
 }
 
 #[test]
-fn the_time_of_a_call_is_divided_as_the_program_knows_it() {
+fn call_time_is_divided_as_the_program_measures() {
     if have_switches() {
         check(GCC);
         check(&BARE[0]);
@@ -98,7 +98,7 @@ fn parts_are_those_that_the_kernel_accounts() {
 }
 
 #[test]
-fn without_context_switches_nothing_is_said_of_waits() {
+fn waits_are_unknown_without_context_switches() {
     let program = compile(GCC, &["divided.c"], &["-pthread"]);
     let (_, rows) = record(&program, &["--no-sched"]);
     let nap = row(&rows, "nap");
@@ -285,7 +285,7 @@ fn a_thread_that_calltap_stops_is_not_blocked() {
 /// A recorder writes the kernel's events at least a second before it is killed: only for the last
 /// seconds the states of threads are unknown.
 #[test]
-fn a_recorder_that_is_killed_has_written_what_the_kernel_told() {
+fn killed_recorder_has_written_kernel_events() {
     if !have_switches() || !have_tracepoints() {
         return;
     }

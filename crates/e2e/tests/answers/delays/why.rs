@@ -163,7 +163,7 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
 }
 
 #[test]
-fn what_was_not_recorded_is_said_to_be_unknown() {
+fn unrecorded_events_are_reported_as_unknown() {
     let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
     let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
     let trace = trace.display().to_string();
@@ -194,7 +194,7 @@ fn instances() -> Option<PathBuf> {
 }
 
 #[test]
-fn what_a_killed_recorder_has_switched_on_ends_with_it() {
+fn tracefs_instances_of_killed_recorder_are_removed() {
     let Some(instances) = instances() else { return };
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["counted"]);

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 const CLEARED: &str = "\r\x1b[K";
 
 #[test]
-fn a_recording_says_on_a_terminal_how_far_it_is() {
+fn recording_shows_progress_on_terminal() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let (pid, trace) = (resident.pid.to_string(), program.directory().join("x.data"));
@@ -33,7 +33,7 @@ fn a_recording_says_on_a_terminal_how_far_it_is() {
 }
 
 #[test]
-fn names_are_short_wherever_a_terminal_shows_them() {
+fn names_are_shortened_on_terminals() {
     let Some(program) = cpp() else { return };
     let path = program.path.to_string_lossy().into_owned();
     let trace = program.directory().join("named.data").to_string_lossy().into_owned();
@@ -67,7 +67,7 @@ fn names_are_short_wherever_a_terminal_shows_them() {
 }
 
 #[test]
-fn narrow_terminals_show_names_and_say_which_columns_they_do_not() {
+fn narrow_terminals_show_names_and_list_omitted_columns() {
     let Some(program) = cpp() else { return };
     let path = program.path.to_string_lossy().into_owned();
     let trace = program.directory().join("narrow.data").to_string_lossy().into_owned();
@@ -87,7 +87,7 @@ fn narrow_terminals_show_names_and_say_which_columns_they_do_not() {
 }
 
 #[test]
-fn a_pager_shows_what_a_terminal_would() {
+fn pager_shows_terminal_output() {
     let program = compile(GCC, &["paced.c"], &[]);
     let (path, trace) = (program.path.to_string_lossy(), program.directory().join("x.data"));
     let trace = trace.to_string_lossy().into_owned();

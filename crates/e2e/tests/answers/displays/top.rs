@@ -187,7 +187,7 @@ fn intervals_are_objects_in_json() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_a_line_and_the_process_untouched() {
+fn invalid_top_options_are_refused_in_one_line_before_attaching() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);
     let refused = |flags: &[&str], why: &str| {
@@ -207,7 +207,7 @@ fn what_makes_no_sense_is_refused_in_a_line_and_the_process_untouched() {
 }
 
 #[test]
-fn a_signal_ends_it_and_the_process_is_whole() {
+fn top_detaches_on_signals() {
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let (_program, resident) = paced();
         let before = State::at_rest(resident.pid, &["State"]);
@@ -221,7 +221,7 @@ fn a_signal_ends_it_and_the_process_is_whole() {
 }
 
 #[test]
-fn who_reads_no_more_ends_it_and_the_process_is_whole() {
+fn top_detaches_when_its_reader_exits() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);
     let mut command = Command::new(calltap());
@@ -234,7 +234,7 @@ fn who_reads_no_more_ends_it_and_the_process_is_whole() {
 }
 
 #[test]
-fn it_ends_when_the_process_does_and_shows_what_it_did_last() {
+fn top_ends_with_process_and_shows_last_interval() {
     let (_program, resident) = paced();
     let path = resident.directory.join("top");
     let mut command = Command::new(calltap());
@@ -253,7 +253,7 @@ fn it_ends_when_the_process_does_and_shows_what_it_did_last() {
 }
 
 #[test]
-fn what_is_called_too_often_is_switched_off_and_keeps_its_row() {
+fn top_keeps_rows_of_functions_disabled_by_limit() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
@@ -295,7 +295,7 @@ fn watched(resident: &Resident) -> Terminal {
 }
 
 #[test]
-fn a_key_switches_a_function_off_and_on_while_it_runs() {
+fn key_disables_and_enables_function_of_running_process() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);
     let mut terminal = watched(&resident);
@@ -340,7 +340,7 @@ fn the_terminal_is_given_back_after_ctrl_c_a_signal_and_the_end_of_the_process()
 }
 
 #[test]
-fn what_tracing_costs_is_said_of_every_interval_alike() {
+fn top_reports_tracing_cost_of_every_interval() {
     let (_program, resident) = paced();
     let before = State::at_rest(resident.pid, &["State"]);
     let headings = |run: &Run| -> Vec<String> {

@@ -22,7 +22,7 @@ fn a_trace_is_looked_around_in_by_keys() {
 }
 
 #[test]
-fn a_function_of_a_process_is_switched_by_a_key_and_the_process_left_as_it_was() {
+fn tui_switches_function_by_key_and_detaches() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let before = State::at_rest(resident.pid, &["State"]);

@@ -112,7 +112,7 @@ fn whole(resident: Resident, before: &State) {
 }
 
 #[test]
-fn the_page_says_what_the_report_says() {
+fn page_equals_report() {
     let (_program, path) = trace_of_naps();
     let view = View::of_file(&path);
     let (status, page) = view.ask("GET", "");
@@ -154,7 +154,7 @@ fn the_page_says_what_the_report_says() {
 }
 
 #[test]
-fn the_page_is_served_while_the_trace_is_read_and_ends_when_it_is_told_to() {
+fn page_is_served_during_reading_until_view_is_ended() {
     let program = compile(GCC, &["threads.c"], &["-pthread"]);
     let path = program.directory().join("big.data").display().to_string();
     let recorded = calltap_run(&["record", "-o", &path, "--", &program.path.display().to_string(), "busy"]);
@@ -176,7 +176,7 @@ fn the_page_is_served_while_the_trace_is_read_and_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn only_who_knows_the_token_sees_anything_and_only_from_here() {
+fn view_serves_only_clients_with_token_on_loopback() {
     let (_program, path) = trace_of_naps();
     let view = View::of_file(&path);
     let (host, page) = view.parts();
@@ -256,7 +256,7 @@ fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_in_a_line() {
+fn view_reports_errors_in_one_line() {
     let (program, path) = trace_of_naps();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("its number").port().to_string();
@@ -327,7 +327,7 @@ pub(super) fn drive(address: &str, browser: &str, what: &str) -> Command {
 }
 
 #[test]
-fn in_a_browser_it_is_used_by_keys_and_says_what_it_shows() {
+fn page_is_operated_by_keys_in_browser() {
     let Some(browser) = browser() else { return };
     let (program, path) = trace_of_naps();
     let view = View::of_file(&path);
@@ -357,7 +357,7 @@ fn a_saved_page_is_used_in_the_same_way_without_calltap() {
 }
 
 #[test]
-fn a_saved_page_says_how_fine_it_is() {
+fn saved_page_states_its_resolution() {
     let program = compile(GCC, &["threads.c"], &["-pthread"]);
     let path = program.directory().join("big.data").display().to_string();
     let recorded = calltap_run(&["record", "-o", &path, "--", &program.path.display().to_string(), "busy"]);
@@ -407,7 +407,7 @@ fn in_a_browser_a_click_switches_a_function_of_a_running_process() {
 }
 
 #[test]
-fn a_process_is_seen_as_it_runs_and_left_as_it_was() {
+fn view_shows_running_process_and_detaches() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let before = State::at_rest(resident.pid, &["State"]);
@@ -449,7 +449,7 @@ fn a_page_that_is_not_looked_at_leaves_the_process() {
 }
 
 #[test]
-fn what_a_process_did_last_can_be_seen_after_its_end() {
+fn view_shows_last_calls_after_process_end() {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let view = View::start(&["-p", &resident.pid.to_string(), "--interval", "50ms"]);

@@ -72,7 +72,7 @@ fn files(directory: &Path) -> BTreeSet<PathBuf> {
 }
 
 #[test]
-fn a_dataset_adds_up_to_what_the_report_says() {
+fn dataset_sums_equal_report() {
     for flags in [&["--clock", "tsc"][..], &["--clock", "sparse"], &["--tracer", "function"]] {
         let (program, recording) = recorded(flags, &[]);
         let dataset = program.directory().join("table");
@@ -275,7 +275,7 @@ fn spans_are_the_calls_of_the_functions_chosen() {
 }
 
 #[test]
-fn spans_are_what_opentelemetry_defines() {
+fn spans_conform_to_opentelemetry() {
     let Some(mut command) = script("otlp.py", "opentelemetry.proto") else { return };
     let (_program, recording) = recorded(&["-A", "leaf@n", "-R", "leaf"], &[]);
     let file = recording.trace.with_extension("otlp");
@@ -295,7 +295,7 @@ fn spans_are_what_opentelemetry_defines() {
 
 /// Spark runs as a cluster: its worker is another process.
 #[test]
-fn spark_says_what_duckdb_says() {
+fn spark_and_duckdb_agree() {
     let Some(mut command) = script("spark.py", "pyspark").filter(|_| have("java")) else { return };
     let (program, recording) = recorded(&["-A", "leaf@n", "-R", "leaf"], &[]);
     let dataset = program.directory().join("table");

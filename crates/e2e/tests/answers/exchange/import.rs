@@ -174,7 +174,7 @@ fn a_system_call_that_waits_is_blocked() {
 /// A recording without switches to the thread still shows its switches away from a processor, and
 /// its wakings.
 #[test]
-fn of_a_thread_that_is_not_seen_to_come_back_it_is_known_that_it_slept_until_it_was_woken() {
+fn import_infers_sleep_until_wakeup_without_switch_in() {
     let directory = tempfile::tempdir().expect("a directory");
     let filter = "prev_comm == \"sleep\"";
     let Some(file) = filtered(directory.path(), "20480", "sleep 0.3", filter) else { return };
@@ -204,7 +204,7 @@ fn of_a_thread_that_is_not_seen_to_come_back_it_is_known_that_it_slept_until_it_
 }
 
 #[test]
-fn events_of_the_kernel_are_what_trace_cmd_reports() {
+fn kernel_events_equal_trace_cmd_report() {
     let directory = tempfile::tempdir().expect("a directory");
     let Some(file) = kernel(directory.path(), "20480", "sleep 0.3; ls / >/dev/null") else { return };
     let (calls, events, dropped) = reported(&file);
@@ -246,7 +246,7 @@ fn events_of_the_kernel_are_what_trace_cmd_reports() {
 }
 
 #[test]
-fn what_the_kernel_lost_is_told() {
+fn events_lost_by_kernel_are_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let busy = "dd if=/dev/zero of=/dev/null bs=1 count=30000 2>/dev/null";
     let Some(file) = kernel(directory.path(), "8", busy) else { return };
@@ -259,7 +259,7 @@ fn what_the_kernel_lost_is_told() {
         serde_json::from_str(&view(&["info", "--format", "json"], &imported).join("\n")).expect("JSON");
     assert_eq!(info["calls"]["lost"], dropped);
     let exported = calltap_run(&["report", "--format", "json", "-i", &imported.to_string_lossy()]);
-    assert!(exported.stderr.contains("lost: what follows is not complete"), "{}", exported.stderr);
+    assert!(exported.stderr.contains("lost: the output is not complete"), "{}", exported.stderr);
 }
 
 #[test]

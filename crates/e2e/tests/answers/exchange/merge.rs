@@ -173,7 +173,7 @@ fn by_clock_monotonic_the_kernel_is_beside_the_program() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused_in_a_line() {
+fn incompatible_traces_are_refused_in_one_line() {
     let program = compile(GCC, &["timeline.c"], &[]);
     let counted = record(&program, &["--clock", "counter"], &Expect::default());
     let timed = record(&program, &[], &Expect::default());

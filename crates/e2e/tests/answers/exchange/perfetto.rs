@@ -159,7 +159,7 @@ fn named_threads_with_every_tracer_and_all_clocks_that_tell_times() {
 }
 
 #[test]
-fn longjmp_and_recursion_deeper_than_it_can_show() {
+fn longjmp_and_recursion_beyond_display_depth() {
     displayed(&record(&compile(GCC, &["jumps.c"], &[]), &[], &Expect::default()), &["perfetto"]);
 }
 
@@ -212,7 +212,7 @@ fn threads_have_their_states_below_their_calls() {
 }
 
 #[test]
-fn futures_have_tracks_of_their_own_with_their_polls_in_them() {
+fn futures_have_own_tracks_with_polls() {
     let Some(directory) = perfetto() else { return };
     let Some(program) = compile_cargo("futures", &["--release"], "") else { return };
     let recording = record(&program, &["--async"], &Expect::default());

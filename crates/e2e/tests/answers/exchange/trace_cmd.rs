@@ -454,7 +454,7 @@ fn no_events_are_a_file_without_any() {
 }
 
 #[test]
-fn what_is_left_of_a_trace_that_was_cut_off() {
+fn truncated_traces_are_exported() {
     let program = compile(GCC, &["timeline.c"], &[]);
     let recording = record(&program, &[], &Expect::default());
     let whole = std::fs::read(&recording.trace).expect("a trace");
@@ -474,7 +474,7 @@ fn losses_are_seen() {
 }
 
 #[test]
-fn names_of_cpp_have_their_blanks_replaced_and_what_cannot_be_read_any_more_is_missing() {
+fn cpp_names_have_blanks_replaced_and_unreadable_parts_are_missing() {
     let program = compile(GCC, &["throws.cpp"], &[]);
     displayed(&record(&program, &["--tracer", "function"], &Expect::default()));
     let recording = record(&program, &[], &Expect::default());

@@ -41,7 +41,7 @@ fn check_states(what: &str, mut recorded: impl FnMut() -> ([u64; 4], [u64; 3], u
 }
 
 #[test]
-fn a_goroutine_runs_is_ready_to_run_and_is_blocked_as_long_as_it_has_measured() {
+fn goroutine_states_have_measured_durations() {
     for go in Go::newer() {
         let program = go.compile("states.go", &[]);
         let (path, answer) = (program.path.display().to_string(), program.directory().join("why.json"));

@@ -95,7 +95,7 @@ fn check_waits(program: &Program, did: &Value, noted: BTreeMap<String, u64>) {
 }
 
 #[test]
-fn goroutines_wait_for_what_they_have_noted_and_as_long() {
+fn goroutine_waits_have_noted_reasons_and_durations() {
     for go in Go::all() {
         let program = go.compile("waits.go", &[]);
         // The functions that tell waits are traced even if filters name only others.
@@ -122,7 +122,7 @@ fn goroutines_that_end_waits_are_known_in_stripped_programs() {
 }
 
 #[test]
-fn a_wait_is_of_an_unknown_reason_where_what_parks_is_traced_alone() {
+fn wait_reason_is_unknown_if_gopark_alone_is_traced() {
     let Some(go) = Go::newer().pop() else { return };
     let program = go.compile("waits.go", &[]);
     let others =

@@ -45,7 +45,7 @@ impl Turns {
     fn turn_with_each_selection(&mut self) {
         self.turn();
         let said = self.set(&["--python", "__main__.second"]);
-        assert!(said.contains("1 function switched on, 1 off"), "{said}");
+        assert!(said.contains("1 function enabled, 1 disabled"), "{said}");
         self.set(&["--python", ""]);
         self.set(&["--python", "__main__.*", "--python", "!__main__.second"]);
         self.set(&["--off"]);
@@ -186,7 +186,7 @@ fn a_busy_python_program_has_other_functions_selected_again_and_again() {
 }
 
 #[test]
-fn a_session_that_cannot_have_python_functions_says_so_in_one_line_and_stays_as_it_is() {
+fn session_without_python_refuses_python_in_one_line_unchanged() {
     let Some((mut interpreters, directory)) = interpreters() else { return };
     let Some(Interpreter { path, .. }) = interpreters.pop() else { return };
     for (flags, says) in [

@@ -103,7 +103,7 @@ fn program(build: &Build) -> Program {
 }
 
 #[test]
-fn what_was_called_is_traced_from_its_conversion_on_and_counted_exactly() {
+fn converted_calls_are_counted_exactly() {
     for build in &BUILDS {
         let program = program(build);
         let mut started = Started::new(&program, &["plain"], &[]);
@@ -127,7 +127,7 @@ fn what_was_called_is_traced_from_its_conversion_on_and_counted_exactly() {
 }
 
 #[test]
-fn filters_by_name_hold_when_it_is_converted_and_the_others_become_nops() {
+fn filters_apply_at_conversion_and_other_calls_become_nops() {
     for build in &BUILDS[..3] {
         let program = program(build);
         let mut started = Started::new(&program, &["plain"], &["-F", "work"]);
@@ -154,7 +154,7 @@ fn filters_by_name_hold_when_it_is_converted_and_the_others_become_nops() {
 }
 
 #[test]
-fn the_daemon_converts_once_a_second_and_only_while_it_is_enabled() {
+fn daemon_converts_once_a_second_while_enabled() {
     let program = program(&BUILDS[2]);
     let mut started = Started::new(&program, &["plain"], &[]);
     started.put("ftraced_enabled", "disable");
@@ -199,7 +199,7 @@ fn threads_that_call_everything_first_at_the_same_time() {
 }
 
 #[test]
-fn handlers_of_signals_that_come_while_calls_are_recorded() {
+fn signal_handlers_during_first_call_recording() {
     for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
         let program = program(build);
         let mut started = Started::new(&program, &["signals"], &[]);
@@ -251,7 +251,7 @@ fn code_made_at_run_time_and_other_code_in_its_place() {
 }
 
 #[test]
-fn what_is_no_call_of_mcount_is_listed_and_left_alone() {
+fn non_mcount_calls_are_listed_and_unchanged() {
     let program = program(&BUILDS[0]);
     let mut started = Started::new(&program, &["register"], &[]);
     started.round();
@@ -342,7 +342,7 @@ fn a_profiling_function_of_its_own_is_taken_over() {
 
 #[test]
 #[ignore = "long: half a minute"]
-fn more_than_a_hundred_thousand_conversions_stop_it_with_a_warning() {
+fn daemon_stops_with_a_warning_after_100000_conversions() {
     const FUNCTIONS: usize = 101_000;
     let program = program(&BUILDS[2]);
     let source = program.directory().join("overflow.S");
@@ -387,7 +387,7 @@ fn more_than_a_hundred_thousand_conversions_stop_it_with_a_warning() {
 }
 
 #[test]
-fn a_program_whose_recorder_is_killed_runs_on() {
+fn program_survives_killed_recorder() {
     for build in [&BUILDS[0], &BUILDS[1], &BUILDS[4]] {
         let program = program(build);
         let mut started = Started::new(&program, &["threads"], &[]);

@@ -72,7 +72,7 @@ fn children_have_the_breakpoints_and_their_handler() {
 }
 
 #[test]
-fn without_the_option_they_are_not_traced_and_the_list_says_what_would_do() {
+fn int3_functions_are_untraced_by_default_and_sites_names_the_option() {
     let program = tiny();
     let file = program.path.to_string_lossy();
     let line = |text: &str, name: &str| {
@@ -97,7 +97,7 @@ fn without_the_option_they_are_not_traced_and_the_list_says_what_would_do() {
 }
 
 #[test]
-fn who_comes_and_goes_leaves_everything_as_it_was() {
+fn int3_sites_are_restored_at_detach() {
     let program = tiny();
     let mut resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
@@ -119,7 +119,7 @@ fn who_comes_and_goes_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn what_is_switched_again_and_again_does_its_work() {
+fn repeatedly_switched_program_works() {
     let program = tiny();
     let mut resident = Resident::start(&program, &["busy"]);
     let pid = resident.pid.to_string();
@@ -166,7 +166,7 @@ fn children_live_on_while_their_parent_is_traced_by_other_stubs() {
 }
 
 #[test]
-fn a_killed_recorder_leaves_a_program_that_runs_on_and_the_next_one_repairs_it() {
+fn program_survives_killed_recorder_and_next_recorder_repairs() {
     for round in 0..2 {
         let program = tiny();
         let mut resident = Resident::start(&program, &["busy"]);
@@ -176,8 +176,8 @@ fn a_killed_recorder_leaves_a_program_that_runs_on_and_the_next_one_repairs_it()
             assert!(start.elapsed() < HANGS, "never traced");
             thread::sleep(Duration::from_millis(2));
         }
-        recorder.kill().expect("our own child");
-        recorder.wait().expect("our own child");
+        recorder.kill().expect("the test's own child");
+        recorder.wait().expect("the test's own child");
         for _ in 0..3 {
             does_its_work(&mut resident);
         }
@@ -196,7 +196,7 @@ fn a_killed_recorder_leaves_a_program_that_runs_on_and_the_next_one_repairs_it()
 }
 
 #[test]
-fn what_breakpoints_would_kill_is_told_and_the_rest_is_traced() {
+fn unsafe_breakpoints_are_reported_and_other_sites_traced() {
     for (how, says) in [
         ("handled", "handles or ignores SIGTRAP"),
         ("ignored", "ignores SIGTRAP"),

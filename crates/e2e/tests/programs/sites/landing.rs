@@ -37,7 +37,7 @@ fn leaves_that_jump_by_computed_addresses_compute_the_same() {
 }
 
 #[test]
-fn leaves_whose_rare_paths_were_moved_away_compute_the_same() {
+fn leaves_with_cold_parts_compute_the_same() {
     every("outlined.c", &["1", "2", "3", "4"]);
 }
 

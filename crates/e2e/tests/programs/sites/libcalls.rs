@@ -40,7 +40,7 @@ fn stubs_of_every_kind_are_found() {
 }
 
 #[test]
-fn they_lie_within_the_functions_that_make_them() {
+fn library_calls_are_nested_in_callers() {
     let program = compile(GCC, &["libcalls.c"], FLAGS);
     let run = record(&program, &["--libcalls", "-N", "free,malloc"], &WORDS);
     let trace = run.trace.to_string_lossy().into_owned();
@@ -75,7 +75,7 @@ fn a_program_without_stubs_is_refused_in_a_line() {
 }
 
 #[test]
-fn calls_without_stubs_are_said_not_to_be_recorded() {
+fn library_calls_without_plt_are_reported_as_unrecorded() {
     let program = compile(GCC, &["noplt.c"], &["-fno-builtin"]);
     let path = program.path.to_string_lossy().into_owned();
     let trace = program.directory().join("x.data").to_string_lossy().into_owned();
@@ -88,7 +88,7 @@ fn calls_without_stubs_are_said_not_to_be_recorded() {
 }
 
 #[test]
-fn a_running_program_is_left_as_it_was() {
+fn library_calls_of_running_program_are_restored() {
     let program = compile(GCC, &["paced.c"], &[]);
     let mut resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();

@@ -144,7 +144,7 @@ fn a_calltap_killed_in_the_middle_leaves_a_program_that_runs_on_and_the_next_one
 }
 
 #[test]
-fn what_breakpoints_would_kill_is_refused_and_left_alone() {
+fn breakpoint_mode_refuses_unsafe_processes() {
     let program = compile(GCC, &["traps.c"], &[]);
     let flags = ["--duration", "10ms", "--patch-mode", "breakpoint"];
     for (how, says) in [
@@ -158,7 +158,7 @@ fn what_breakpoints_would_kill_is_refused_and_left_alone() {
 }
 
 #[test]
-fn what_breakpoints_would_kill_later_is_changed_as_by_default_and_that_is_told() {
+fn breakpoint_mode_falls_back_with_a_message_if_sigtrap_is_taken_later() {
     let program = compile(GCC, &["traps.c"], &[]);
     for how in ["blocked", "handled"] {
         let mut resident = Resident::start(&program, &[&format!("{how} later")]);
@@ -177,7 +177,7 @@ fn what_breakpoints_would_kill_later_is_changed_as_by_default_and_that_is_told()
 }
 
 #[test]
-fn a_sigtrap_that_is_none_of_ours_ends_the_program_as_ever() {
+fn foreign_sigtrap_kills_program() {
     let program = compile(GCC, &["traps.c"], &[]);
     for how in ["int3", "raise"] {
         let mut resident = Resident::start(&program, &[how]);
@@ -191,7 +191,7 @@ fn a_sigtrap_that_is_none_of_ours_ends_the_program_as_ever() {
 }
 
 #[test]
-fn the_mode_is_told_and_before_start_is_for_what_is_started() {
+fn patch_mode_is_reported_and_before_start_needs_program() {
     let program = compile(GCC, &["traps.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let refused = resident.attach(&["--patch-mode", "before-start"]);

@@ -4,7 +4,7 @@ use calltap_e2e::{BUILDS, Expect, compile, record, run};
 use std::process::Command;
 
 #[test]
-fn no_call_of_the_profiling_function_is_left_whatever_is_traced() {
+fn no_call_of_profiling_function_remains() {
     for (build, more) in
         [(&BUILDS[1], &[][..]), (&BUILDS[1], &["-no-pie"]), (&BUILDS[2], &[]), (&BUILDS[2], &["-static"])]
     {

@@ -99,7 +99,7 @@ fn wrapped(build: &Build) -> Build {
 }
 
 #[test]
-fn the_compiler_with_the_list_made_behind_it() {
+fn wrapped_compiler_records_calls() {
     for build in installed(BUILDS) {
         let program = in_two_steps(&wrapped(build), "tail.c", |_| ());
         let sites = sites(&program.path);
@@ -154,7 +154,7 @@ fn files_are_replaced_only_if_there_is_something_to_add() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_the_others_are_done() {
+fn invalid_objects_are_reported_and_others_processed() {
     let (directory, object) = directory();
     let path = |name: &str| directory.path().join(name);
     let whole = fs::read(&object).expect("an object");
@@ -186,7 +186,7 @@ fn what_cannot_be_done_is_said_and_the_others_are_done() {
 }
 
 #[test]
-fn a_disk_that_is_full_leaves_the_object_as_it_was() {
+fn full_disk_leaves_object_unchanged() {
     let (directory, object) = directory();
     let place = directory.path().join("small");
     fs::create_dir(&place).expect("a directory");
@@ -207,7 +207,7 @@ fn a_disk_that_is_full_leaves_the_object_as_it_was() {
 }
 
 #[test]
-fn the_compiler_finds_everything_as_it_expects_it() {
+fn wrapped_compiler_sees_expected_environment() {
     let (directory, object) = directory();
     let at = |name: &str| directory.path().join(name);
     let same = |script: &str| {
@@ -263,7 +263,7 @@ fn a_compiler_that_is_interrupted() {
 }
 
 #[test]
-fn make_builds_with_it() {
+fn make_works_with_calltap_cc() {
     let (directory, _) = directory();
     if !calltap_e2e::have("make") {
         return;

@@ -25,7 +25,7 @@ fn resolved(recording: &Recording) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn what_is_chosen_at_the_first_call_is_recorded_and_so_is_the_choice() {
+fn lazily_resolved_functions_and_resolvers_are_recorded() {
     let program = program("-Wl,-z,lazy");
     let recording = check(&program, &diagonal(0), &Expect::default());
     // Each resolver runs for the program's calls and for the library's own.
@@ -35,7 +35,7 @@ fn what_is_chosen_at_the_first_call_is_recorded_and_so_is_the_choice() {
 
 /// Implementations are selected before any initialiser runs, the agent's included.
 #[test]
-fn what_is_chosen_at_the_start_is_recorded() {
+fn eagerly_resolved_functions_are_recorded() {
     let program = program("-Wl,-z,now");
     let recording = check(&program, &diagonal(1), &Expect::default());
     assert_eq!(resolved(&recording), []);
@@ -51,7 +51,7 @@ fn static_programs_choose_too() {
 
 // The symbol's name means the selected function, not the resolver.
 #[test]
-fn the_symbol_s_name_reaches_what_was_chosen() {
+fn ifunc_symbol_selects_resolved_function() {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["resolvers.c"], &["-DALONE"]);
         let recording = record(&program, &["-F", "own_first"], &Expect::default());

@@ -79,7 +79,7 @@ fn a_recorder_that_is_killed_at_the_start_leaves_a_program_that_runs() {
 }
 
 #[test]
-fn a_program_that_ends_before_its_first_thread_is_set_up_ends_as_it_does_alone() {
+fn program_ending_before_tls_setup_ends_as_untraced() {
     let ended = |flags: &[&str]| {
         let program = compile(&PLACED[0], &["dies_early.c"], flags);
         let alone = run(std::process::Command::new(&program.path), b"").status;
@@ -98,7 +98,7 @@ fn a_program_that_ends_before_its_first_thread_is_set_up_ends_as_it_does_alone()
 }
 
 #[test]
-fn a_program_whose_recording_is_refused_runs_nothing_of_its_own() {
+fn refused_program_executes_no_instruction() {
     let program = compile(GCC, &["paced.c"], &["-static"]);
     let path = program.path.to_string_lossy().into_owned();
     for _ in 0..20 {

@@ -120,7 +120,7 @@ fn calls_made_while_attached_are_counted_exactly() {
 
 // Functions of libraries are traced if a filter names them; others stay as they are.
 #[test]
-fn a_library_s_functions_are_traced_where_a_filter_names_them() {
+fn library_functions_are_traced_if_named_by_a_filter() {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["tail.c"], &[]);
         let recording = record(&program, &["-F", "__libc_start_main"], &Expect::default());
@@ -158,7 +158,7 @@ fn a_program_of_the_system_s_gives_the_same_output_with_everything_traced() {
 }
 
 #[test]
-fn what_cannot_be_traced_is_listed_with_the_reason() {
+fn untraceable_functions_are_listed_with_reasons() {
     let run = calltap_run(&["sites", "/bin/bash"]);
     assert!(run.status.success(), "{}", run.stderr);
     let is_explained =
@@ -267,7 +267,7 @@ fn a_recorded_function_is_found_by_any_of_its_names() {
 // If no function is left to be traced, the message has the reason; if names are missing, it says
 // where they could be.
 #[test]
-fn what_was_inlined_and_what_has_no_name_is_told() {
+fn inlined_and_unnamed_functions_are_reported() {
     let program = Program::existing("inlined");
     let file = |name: &str| program.directory().join(name).display().to_string();
     let source = "static inline __attribute__((always_inline)) long folded(long a) { return a * 3; }\n\

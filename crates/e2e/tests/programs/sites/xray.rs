@@ -10,7 +10,7 @@ fn program(source: &str, flags: &[&str]) -> Option<Program> {
 }
 
 #[test]
-fn functions_are_left_through_their_sleds() {
+fn returns_are_recorded_by_exit_sleds() {
     let frames = ["-Wl,--export-dynamic", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"];
     let Some(program) = program("exits.c", &frames) else { return };
     let listed = calltap_run(&["sites", &program.path.display().to_string()]).stdout;
@@ -87,7 +87,7 @@ fn functions_with_sleds_in_front_of_tail_calls_have_return_stubs() {
 
 // Two tracers cannot use one site: the second one reports that, and leaves the site unchanged.
 #[test]
-fn what_xray_s_own_library_has_taken_is_left_to_it() {
+fn sleds_patched_by_xray_runtime_are_unchanged() {
     if !have(XRAY.compilers[0]) {
         return;
     }

@@ -1,9 +1,9 @@
 //! Waits until a thread that was asked to stop stands still, and resumes it.
 //!
-//! A process that a stop signal has stopped is in a group stop. The kernel reports it of a traced
-//! thread instead of the stop that was asked for. The thread then obeys its tracer as in any other
-//! stop, and may even run for it; when it is released, or its tracer ends, the kernel puts it back
-//! into the group stop, unless SIGCONT has ended that meanwhile.
+//! A process that a stop signal has stopped is in a group stop. The kernel then reports the group
+//! stop of a traced thread instead of the requested stop. In a group stop a traced thread accepts
+//! ptrace requests and can be resumed; when it is released, or its tracer ends, the kernel
+//! returns it to the group stop, unless SIGCONT has ended that meanwhile.
 //!
 //! Unsafe because a ptrace request that passes on any signal has no safe wrapper.
 #![allow(unsafe_code)]

@@ -156,7 +156,7 @@ fn threads_that_two_have_stopped_obey_the_one_that_asked() {
 }
 
 #[test]
-fn a_program_of_many_threads_can_be_replaced_while_they_are_stopped() {
+fn program_with_stopped_threads_can_be_replaced_by_execve() {
     check_many(true, b'x', |_| {});
     check_many(false, b'x', |_| {});
 }

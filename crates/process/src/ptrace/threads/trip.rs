@@ -1,4 +1,4 @@
-//! Sends a stopped thread to other code and brings it back.
+//! Runs injected code in a stopped thread, and restores the registers of the thread.
 
 use super::faults::{FAULT_SIGNALS, FAULTS};
 use super::helper_tracer::request;

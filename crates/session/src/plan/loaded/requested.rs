@@ -132,7 +132,7 @@ impl ProcessModule {
         self.add_exits(all.exits);
         if all.unreached > 0 {
             note(format!(
-                "{} functions of {name} are not traced: what they refer to is out of reach",
+                "{} functions of {name} are not traced: no free memory within 2 GB of the code and data that their prologues address",
                 all.unreached
             ));
         }

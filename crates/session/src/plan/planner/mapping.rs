@@ -34,9 +34,9 @@ impl Unmapped {
         let Unmapped { address, errno } = self;
         let why = match self {
             _ if self.is_taken() => {
-                format!("the process had mapped something there itself, at {PLACES} places")
+                format!("the program has mapped the range, at each of {PLACES} addresses that were tried")
             }
-            _ if *errno == NOT_TRIED => "its agent did not get there".to_owned(),
+            _ if *errno == NOT_TRIED => "its agent did not process this range".to_owned(),
             _ => Errno::from_raw_os_error(*errno as i32).to_string(),
         };
         let text = format!(

@@ -28,7 +28,7 @@ const CUT_BY_CLOCK: &str = "of Go functions only entries are recorded: returns n
 
 /// Why a named function that the agent watches is not traced.
 const WATCHED: &str =
-    "calltap learns there of libraries that the program opens; trace dlopen and dlclose, or what calls it";
+    "the agent watches this function to learn of loaded libraries; trace dlopen and dlclose, or its callers";
 
 /// Results of requests to read values.
 #[derive(Debug, Default)]

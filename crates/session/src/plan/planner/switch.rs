@@ -61,7 +61,7 @@ impl Planner<'_> {
         let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
         let _kept = if let (Some(entry), false) = (entry, asked) {
             let Some(kept) = KeepMapped::new(entry, text) else {
-                return note("the dynamic linker was loading or unloading libraries all the time: calltap changed nothing; try again".into());
+                return note("no site was changed: the dynamic linker was unloading libraries for more than 2 s; try again".into());
             };
             let session = self.directory.inside();
             let regions = maps::read(pid).unwrap_or_default();
@@ -102,7 +102,7 @@ impl Planner<'_> {
         // The id comes from the program's memory, and may by now belong to another program. A
         // process that maps the session's memory after its text was opened belongs to this session.
         if !agent::has_mapped(pid, &self.directory.identity()) {
-            return Err(format!("process {pid} is none of this session's: nothing was changed in it"));
+            return Err(format!("process {pid} does not belong to this session: it was not changed"));
         }
         let denied = |error| {
             format!(
@@ -175,7 +175,7 @@ fn switch_all(
                 tally.stopped += stopped;
             }
             Err(why) => notes.push(format!(
-                "{waiting} sites are in code that may be running, and were left as they are: {}",
+                "{waiting} sites were not switched, as the threads could not be stopped: {}",
                 Reason::from(why)
             )),
         }

@@ -5,7 +5,7 @@ use calltap_e2e::{Resident, calltap, calltap_run, compile, succeeds};
 use std::process::Command;
 
 #[test]
-fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
+fn running_process_is_recorded_at_first_call_and_restored() {
     for build in &BUILDS[..4] {
         let program = program(build);
         let mut resident = Resident::start(&program, &["plain"]);

@@ -1,6 +1,6 @@
 //! Calls of functions that are disabled: their returns are not recorded any more.
 
-use super::{FAR, Frame, MUTED, OpenCalls, TAIL, distance_below, is_tail, site_of};
+use super::{FAR, Frame, OpenCalls, TAIL, UNRECORDED, distance_below, is_tail, site_of};
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::SiteId;
@@ -33,16 +33,16 @@ impl OpenCalls {
     /// Marks the open calls of functions whose returns are not recorded any more. The next entry
     /// shows that such a call has ended, unless a call that it made is still open: then the entry
     /// lies within that call.
-    pub fn mute(&mut self, functions: &HashSet<SiteId>) {
+    pub fn mark_unrecorded(&mut self, functions: &HashSet<SiteId>) {
         let open = self.frames[1..=self.depth].iter_mut();
         for frame in open.filter(|frame| **frame & TAIL == 0 && functions.contains(&site_of(**frame))) {
-            *frame ^= if *frame & MUTED == 0 { MUTED | FAR } else { 0 };
+            *frame ^= if *frame & UNRECORDED == 0 { UNRECORDED | FAR } else { 0 };
         }
         self.suspended.forget(functions);
     }
 
-    /// Returns how many of the innermost frames are muted.
-    pub(super) fn muted(&self) -> usize {
-        self.frames[1..=self.depth].iter().rev().take_while(|open| **open & MUTED != 0).count()
+    /// Returns how many of the innermost frames are unrecorded.
+    pub(super) fn count_unrecorded(&self) -> usize {
+        self.frames[1..=self.depth].iter().rev().take_while(|open| **open & UNRECORDED != 0).count()
     }
 }
