@@ -94,8 +94,10 @@ const TAKEN: u64 = 7;
 /// Most interpreters of a process that are known at once.
 const INTERPRETERS: usize = 16;
 
-/// Bytes around [`States::names`] that are searched for the names.
-const AROUND: u64 = 4096;
+/// Bytes before [`States::names`] that are searched for the names.
+const BEFORE: u64 = 4096;
+/// Bytes from there on that are searched; an interpreter's state has as many.
+const BEHIND: u64 = 512;
 
 /// An interpreter with callbacks.
 struct Known {
@@ -135,7 +137,7 @@ impl Known {
         // The interpreter keeps it.
         release(name);
         let middle = interpreter + version().names + 8 * tool as u64;
-        let mut all = (middle - AROUND..middle + AROUND).step_by(8);
+        let mut all = (middle - BEFORE..middle + BEHIND).step_by(8);
         let found = all.find(|at| word(*at).load(Relaxed) == name);
         self.name.store(name, Relaxed);
         self.name_at.store(found.unwrap_or(0), Relaxed);

@@ -38,7 +38,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Version of the layouts. Every change of a layout in this crate, or of the journal's, raises it.
-pub const VERSION: u32 = 25;
+pub const VERSION: u32 = 26;
 
 /// Most bytes of a path passed between the two sides.
 pub const PATH_MAX: usize = 256;

@@ -6,6 +6,7 @@
 use calltap_names::file_name;
 use calltap_trace::Meta;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// Parameters of the SGR sequences that begin a colour: cyan, green, yellow, magenta and bright
 /// blue, green, magenta and cyan. Red is left to errors.
@@ -24,11 +25,11 @@ pub(crate) struct Colours {
 impl Colours {
     /// Returns the colours of the modules that have functions.
     pub(crate) fn new(meta: &Meta) -> Colours {
+        let with_functions: HashSet<usize> = meta.sites.iter().map(|site| site.module as usize).collect();
         let mut modules: Vec<String> = Vec::new();
         for (at, module) in meta.modules.iter().enumerate() {
             let name = file_name(&module.path);
-            let has_functions = meta.sites.iter().any(|site| site.module as usize == at);
-            if has_functions && !modules.iter().any(|known| known == name) {
+            if with_functions.contains(&at) && !modules.iter().any(|known| known == name) {
                 modules.push(name.to_owned());
             }
         }

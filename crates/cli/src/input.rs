@@ -34,6 +34,10 @@ fn instead_of(path: &Path) -> String {
     let shown = path.display();
     let is_file_name = || shown.to_string().contains(['/', '.']);
     let mut first = [0; 10];
+    let is_other = fs::metadata(path).is_ok_and(|meta| !meta.is_file());
+    if is_other {
+        return String::new();
+    }
     match File::open(path).and_then(|mut file| file.read(&mut first)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && is_file_name() => {
             "; 'calltap record -- PROGRAM' makes a trace".to_owned()

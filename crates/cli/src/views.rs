@@ -77,7 +77,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
 /// Returns a hint for a word that is no file, and may be a format or a function.
 fn instead_of_file(command: &str, path: &Path) -> String {
     let word = path.to_string_lossy();
-    if path.exists() || word.contains(['/', '.']) {
+    if word == "-" || path.exists() || word.contains(['/', '.']) {
         return String::new();
     }
     match command {

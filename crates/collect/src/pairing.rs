@@ -324,7 +324,7 @@ impl OpenCalls {
         if next_to == Some(0) && slot_of(frame) > self.floor {
             return (unrecorded as u32, Vec::new());
         }
-        let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
+        let left = next_to.unwrap_or_else(|| self.below_all(frame));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
         if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
             let back = self.suspended.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
@@ -381,13 +381,13 @@ impl OpenCalls {
 
     /// Returns how many of the newest frames an entry proves dead.
     fn left_by(&self, frame: Frame, code: u32) -> usize {
-        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame, code))
+        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame))
     }
 
     /// Returns how many frames are newer than the frame that an entry is next to; `None` if it is
     /// next to none.
     fn next_to(&self, frame: Frame, code: u32) -> Option<usize> {
-        let searched = self.searched(frame, code);
+        let searched = self.searched(frame);
         let newest_first = || self.frames[1..=self.depth].iter().rev().take(searched);
         // A jump leaves the frame that jumped at the same slot.
         let is_shared = |open: &Frame| distance_below(*open, slot_of(frame)) == 0;
@@ -400,20 +400,34 @@ impl OpenCalls {
         shared().or_else(next_to)
     }
 
-    /// Returns how many of the newest frames may be dead at an entry: many if it lies above the
-    /// newest ones on their stack. They are dead then, and searched once.
-    fn searched(&self, frame: Frame, code: u32) -> usize {
-        let is_above =
-            |open: &Frame| slot_of(frame).wrapping_sub(place_of(*open)) & (SLOTS - 1) <= LARGEST_STACK;
-        let ends = [self.depth, self.depth.saturating_sub(SEARCHED)];
-        let lies_above = self.depth > SEARCHED && ends.iter().all(|at| is_above(&self.frames[*at]));
-        if code == code::NONLOCAL || lies_above { usize::MAX } else { SEARCHED }
+    /// Returns how many of the newest frames to search at an entry: all if it ends more than are
+    /// searched usually. On one stack, frames lie the higher the older they are.
+    fn searched(&self, frame: Frame) -> usize {
+        let distance = |back: usize| slot_of(frame).wrapping_sub(place_of(self.frames[self.depth - back]));
+        let is_below = |back: usize| distance(back) & (SLOTS - 1) <= LARGEST_STACK;
+        if self.depth <= SEARCHED || !is_below(0) || !is_below(SEARCHED) {
+            return SEARCHED;
+        }
+        let (mut below, mut other) = (SEARCHED, 2 * SEARCHED);
+        while other < self.depth && is_below(other) {
+            (below, other) = (other, 2 * other);
+        }
+        other = other.min(self.depth);
+        while other - below > 1 {
+            let middle = below.midpoint(other);
+            if is_below(middle) { below = middle } else { other = middle }
+        }
+        // The frames on both sides, of which the outer one may be missing.
+        let is_near = |back: usize| {
+            back < self.depth && is_beside(slot_of(frame), place_of(self.frames[self.depth - back]))
+        };
+        if is_near(below) || is_near(other) { usize::MAX } else { SEARCHED }
     }
 
     /// Returns how many of the newest frames lie below an entry that is next to none.
-    fn below_all(&self, frame: Frame, code: u32) -> usize {
+    fn below_all(&self, frame: Frame) -> usize {
         let open = &self.frames[1..=self.depth];
-        let searched = self.searched(frame, code);
+        let searched = self.searched(frame);
         let newest_first = || open.iter().rev().take(searched);
         // Frames of the newest stack below the entry are dead, unless the entry is on another
         // stack.

@@ -2,12 +2,14 @@
 
 use crate::files::{copy_program, source};
 use crate::run::calltap;
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Mutex, PoisonError};
 
 /// Runs a compiler, given without its `-o`, or copies what it has made before of the same sources
 /// by the same arguments.
@@ -46,7 +48,8 @@ fn key(command: &Command, sources: &[PathBuf]) -> Option<String> {
         return None;
     }
     let mut hasher = DefaultHasher::new();
-    compiler(command.get_program()).hash(&mut hasher);
+    version(command.get_program()).hash(&mut hasher);
+    command.get_program().hash(&mut hasher);
     command.get_args().for_each(|word| word.hash(&mut hasher));
     for (name, value) in command.get_envs() {
         (name, value).hash(&mut hasher);
@@ -61,11 +64,10 @@ fn key(command: &Command, sources: &[PathBuf]) -> Option<String> {
     Some(format!("{name}-{:016x}", hasher.finish()))
 }
 
-/// Returns the file of a compiler, with its size and time.
-fn compiler(program: &OsStr) -> Option<(PathBuf, u64, std::time::SystemTime)> {
-    let paths = std::env::var_os("PATH")?;
-    let file = std::env::split_paths(&paths).map(|path| path.join(program)).find(|path| path.exists())?;
-    let file = file.canonicalize().ok()?;
-    let metadata = file.metadata().ok()?;
-    Some((file, metadata.len(), metadata.modified().ok()?))
+/// Returns what a compiler says of its version.
+fn version(compiler: &OsStr) -> Vec<u8> {
+    static KNOWN: Mutex<BTreeMap<OsString, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let ask = || Command::new(compiler).arg("--version").output().map_or(Vec::new(), |output| output.stdout);
+    known.entry(compiler.to_owned()).or_insert_with(ask).clone()
 }

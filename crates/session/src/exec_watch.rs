@@ -4,12 +4,14 @@
 //! those that ended between two looks.
 
 use crate::options::Options;
+use crate::plan::program::Program;
 use calltap_collect::shm::Shared;
 use calltap_names::printable;
 use calltap_process::memory::text::MemoryWatch;
 use calltap_process::proc::{self, Ended};
+use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +25,9 @@ const EARLY: Duration = Duration::from_millis(60);
 /// Maximum number of frequent looks.
 const EARLY_LOOKS: u32 = 2000;
 
+/// Maximum length of the name of a process.
+const NAME: usize = 15;
+
 /// Facts about the process while the program runs in it.
 struct Own {
     exe: PathBuf,
@@ -34,6 +39,8 @@ struct Own {
 /// Watches the executables of a program and its children.
 pub(crate) struct ExecWatch {
     program: String,
+    /// File names among its arguments.
+    arguments: Vec<String>,
     pid: u32,
     own: Option<Own>,
     /// Whether other programs are followed.
@@ -50,9 +57,11 @@ impl Own {
 
 impl ExecWatch {
     /// The process must have executed its program, and run none of its code.
-    pub(crate) fn new(options: &Options, pid: u32, program: &str) -> ExecWatch {
+    pub(crate) fn new(options: &Options, pid: u32, program: &Program) -> ExecWatch {
+        let file_name = |word: &OsString| Some(Path::new(word).file_name()?.to_string_lossy().into_owned());
         ExecWatch {
-            program: program.to_owned(),
+            program: program.name.clone(),
+            arguments: program.command.iter().skip(1).filter_map(file_name).collect(),
             pid,
             own: Own::new(pid),
             is_followed: options.follow,
@@ -119,7 +128,10 @@ impl ExecWatch {
         }
         let (program, ended) = (&self.program, ended?);
         let name = printable(&ended.name);
-        if ended.name != self.own.as_ref()?.name {
+        // A program may also change its own name. A wrapper executes one of its arguments.
+        let is_name = |word: &String| *word == name || name.len() == NAME && word.starts_with(&*name);
+        let is_argument = || self.arguments.iter().any(is_name);
+        if ended.name != self.own.as_ref()?.name && is_argument() {
             return Some(format!(
                 "{program} ended under the name {name}: if that is another program, it was not traced; record --follow \
                  traces it too"

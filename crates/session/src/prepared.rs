@@ -166,7 +166,7 @@ impl Running<'_> {
             .live(live)
             .settled(settled)
             .summing(Arc::clone(&sums));
-        let exec_watch = ExecWatch::new(options, child_id, &program.name);
+        let exec_watch = ExecWatch::new(options, child_id, program);
         let follow = options.follow.then(|| Follow {
             directory,
             records: sender.clone(),

@@ -70,11 +70,13 @@ impl Table {
         let before: [AtomicU8; RULES] =
             core::array::from_fn(|n| AtomicU8::new(header.rules.get(n).map_or(0, |byte| byte.load(Relaxed))));
         let before = before.get(..self.rules().len()).unwrap_or_default();
-        header.rules_version.fetch_add(1, SeqCst);
+        // Odd already if a recorder was killed here.
+        let writing = header.rules_version.load(SeqCst) | 1;
+        header.rules_version.store(writing, SeqCst);
         header.rules_length.store(0, SeqCst);
         places.iter().zip(rules).for_each(|(place, byte)| place.store(*byte, Relaxed));
         header.rules_length.store(rules.len() as u32, SeqCst);
-        header.rules_version.fetch_add(1, SeqCst);
+        header.rules_version.store(writing.wrapping_add(1), SeqCst);
         for entry in self.taken().iter().filter(|entry| entry.state.load(SeqCst) != state::FILLING) {
             let (mut old, mut new) = (matching(before, entry), matching(self.rules(), entry));
             let is_same = loop {

@@ -75,7 +75,9 @@ pub fn mistake(said: &str, words: &[OsString]) -> String {
 
 /// Returns what to write for a word that a command does not take: a process, or a second file.
 fn instead_of_word(word: &str, command: &str, words: &[OsString]) -> Option<String> {
-    let has_process = |word: &OsString| word == "--pid" || word.as_encoded_bytes().starts_with(b"-p");
+    let has_process = |word: &OsString| {
+        ["-p", "--pid"].iter().any(|flag| word.as_encoded_bytes().starts_with(flag.as_bytes()))
+    };
     let takes_process = flags(command).any(|flag| flag.long == "pid") && !words.iter().any(has_process);
     if takes_process && processes::is_one(word) {
         return Some(format!(

@@ -92,7 +92,7 @@ impl<W: Write> Fit<W> {
             if let Some(last) = self.held.take() {
                 self.to.write_all(last.as_bytes())?;
             }
-            self.at = 0;
+            (self.at, self.in_sequence) = (0, false);
         }
         self.to.write_all(end.as_bytes())
     }

@@ -18,18 +18,17 @@ impl OpenCalls {
             code::CALL | code::NONLOCAL => false,
             code => {
                 self.depth > 0
-                    && !self.is_where_known(slot_of(frame))
+                    && !self.is_near_unrecorded(slot_of(frame))
                     && self.next_to(frame, code).is_none()
-                    && self.below_all(frame, code) == 0
+                    && self.below_all(frame) == 0
             }
         }
     }
 
-    /// Whether an entry lies near a frame that it may prove dead by other evidence than its slot:
-    /// the newest ones if they are unrecorded, or where the last nonlocal exit leads.
-    fn is_where_known(&self, slot: u64) -> bool {
+    /// Whether an entry lies near the newest frames whose returns are not recorded any more.
+    fn is_near_unrecorded(&self, slot: u64) -> bool {
         let unrecorded = self.frames[1..=self.depth].iter().rev().take(self.count_unrecorded());
-        unrecorded.map(|frame| place_of(*frame)).chain(self.nonlocal).any(|place| is_beside(place, slot))
+        unrecorded.map(|frame| place_of(*frame)).any(|place| is_beside(place, slot))
     }
 
     /// Whether an event is not certainly on the stack of the innermost frame.

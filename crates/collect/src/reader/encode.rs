@@ -85,7 +85,7 @@ impl Sink for Encode<'_> {
             return;
         }
         if let Some(waiting) = &mut self.waiting
-            && waiting.hold(raw, values, stack, self.pairs.open)
+            && waiting.hold(raw, values, stack, &self.pairs)
         {
             return;
         }

@@ -25,7 +25,7 @@ impl Reader {
     /// Makes events wait from here on.
     pub(crate) fn wait(&mut self) {
         if self.waiting.is_watched {
-            self.waiting.begin(self.last_ticks());
+            self.waiting.begin(self.encoder.last_ticks());
         }
     }
 

@@ -122,7 +122,7 @@ impl<'a> FromIterator<&'a Entry> for Entries {
 
 /// Returns the entries that apply to a process.
 ///
-/// - `line`: the process and those it was forked from; None for a process in no table, whose parent
+/// - `line`: the process, then those it was forked from; None for a process in no table, whose parent
 ///   may be any process.
 /// - `shows(address, offset)`: whether that byte of the code file is mapped at the address.
 ///
@@ -137,7 +137,10 @@ pub fn standing<'e>(
         .iter()
         .enumerate()
         .filter_map(|(n, entry)| match *entry {
-            Entry::Unwritten { process, address } if is_ours(process, line) => Some((address, n)),
+            // A related process may have been written at the same address.
+            Entry::Unwritten { process, address } if line.and_then(<[u32]>::first) == Some(&process) => {
+                Some((address, n))
+            }
             _ => None,
         })
         .collect();

@@ -23,6 +23,8 @@ pub struct DetachNotes {
 pub struct PatchedSite {
     pub site: Site,
     targets: Vec<State>,
+    /// Whether it may have been written. It was not if another tool had changed its code before.
+    is_written: bool,
     /// Whether it was disabled and its bytes are not the file's yet.
     normalized: bool,
     /// Inode of its file; 0 for the dynamic linker, which is never unloaded.
@@ -116,7 +118,14 @@ impl JournaledChanges {
         for entry in entries {
             match entry {
                 Entry::Site { process, site, target, inode, base, .. } if ours(process) => {
-                    let fresh = || PatchedSite { site, targets: Vec::new(), normalized: false, inode, base };
+                    let fresh = || PatchedSite {
+                        site,
+                        targets: Vec::new(),
+                        is_written: true,
+                        normalized: false,
+                        inode,
+                        base,
+                    };
                     if !fresh().is_there(regions) {
                         continue;
                     }
@@ -126,14 +135,16 @@ impl JournaledChanges {
                         *patched = fresh();
                     }
                     patched.targets.push(State::Enabled(target));
+                    patched.is_written = true;
                 }
                 Entry::Veneers { process, address, offset, length }
                     if ours(process) && shows(address, offset) =>
                 {
                     veneers.push((address, length));
                 }
-                Entry::Unwritten { process, address } if ours(process) => {
-                    sites.remove(&address);
+                // A related process may have been written at the same address.
+                Entry::Unwritten { process, address } if Some(process) == index => {
+                    sites.entry(address).and_modify(|patched| patched.is_written = false);
                 }
                 _ => {}
             }
@@ -166,6 +177,8 @@ impl JournaledChanges {
                 Some(State::Original | State::Disabled) => {}
                 // Run-time code is something else by now.
                 None if patched.inode == NO_FILE => patched.normalized = false,
+                // As calltap has found it.
+                None if !patched.is_written => patched.normalized = false,
                 None if patched.site.is_foreign(actual, &patched.targets) => {
                     patched.normalized = false;
                     found.others.push((patched.site.address(), actual.to_vec()));
@@ -257,13 +270,10 @@ impl JournaledChanges {
         let is_foreign = |patched: &&PatchedSite| {
             let mut now = vec![0; patched.site.len()];
             let is_read = text.read(patched.site.address(), &mut now).is_ok();
-            self.foreign.contains(&patched.site.address())
-                && !(is_read && patched.site.is(State::Original, &now))
+            !(is_read && patched.site.is(State::Original, &now))
         };
-        if self.foreign.is_empty() {
-            return None;
-        }
-        self.sites.iter().find(is_foreign).map(|patched| patched.site.address())
+        let was_foreign = |patched: &&PatchedSite| self.foreign.contains(&patched.site.address());
+        self.sites.iter().filter(was_foreign).find(is_foreign).map(|patched| patched.site.address())
     }
 }
 

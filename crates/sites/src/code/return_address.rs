@@ -185,6 +185,11 @@ impl Slot {
     pub fn is_used(&self, instruction: &Instruction) -> bool {
         // An `lea` of the address behind a function's variables names the slot without reading it.
         let reads = self.is_named(instruction) && instruction.mnemonic() != Mnemonic::Lea;
+        // A barrier of compilers on the top of the stack: `lock or $0` or `lock add $0`.
+        let is_barrier = instruction.has_lock_prefix()
+            && matches!(instruction.mnemonic(), Mnemonic::Or | Mnemonic::Add)
+            && instruction.try_immediate(1).is_ok_and(|value| value == 0);
+        let reads = reads && !is_barrier;
         reads || instruction.mnemonic() == Mnemonic::Pop && self.is_top()
     }
 
@@ -210,10 +215,13 @@ impl Slot {
             is_move && before(at, 1) & 0xf8 == 0x48
         };
         // `lea` of the address behind the slot, to read in front of it.
-        let behind_slot = near.and_then(|near| near.checked_add(8));
-        let takes_behind = |at: usize| {
-            code.get(at + 1).copied() == behind_slot && (before(at, 1) == 0x8d || before(at, 2) == 0x8d)
+        let behind_slot = offset.wrapping_add(8).to_le_bytes();
+        let is_behind = |behind: &[u8]| {
+            behind.starts_with(&behind_slot)
+                || i8::try_from(offset.wrapping_add(8)).is_ok() && behind.first() == Some(&behind_slot[0])
         };
+        let takes_behind =
+            |at: usize| is_behind(&code[at + 1..]) && (before(at, 1) == 0x8d || before(at, 2) == 0x8d);
         code.iter().enumerate().any(|(at, byte)| {
             let names_base = match self.register {
                 Register::RSP => byte & 0x3f == 0x24,
@@ -224,7 +232,9 @@ impl Slot {
             let is_near = || is_there(&code[at + 1..]) || takes_behind(at);
             let is_named = names_base && (is_top || is_near());
             let has_index = |next: &u8| next & 0x07 == 0x04 && next & 0x38 != 0x20;
-            let is_indexed = is_top && byte & 0xc7 == 0x04 && code.get(at + 1).is_some_and(has_index);
+            let is_indexed = is_top
+                && matches!(byte & 0xc7, 0x04 | 0x44 | 0x84)
+                && code.get(at + 1).is_some_and(has_index);
             pops || *byte == 0x62 || is_copied(at, *byte) || is_indexed || is_named
         })
     }
@@ -274,14 +284,21 @@ impl Copies<'_> {
             Mnemonic::Mov => of(self, from),
             Mnemonic::Lea if instruction.memory_index() == Register::None => {
                 let displacement = instruction.memory_displacement64() as i64;
-                of(self, instruction.memory_base()).map(|distance| distance.wrapping_sub(displacement))
+                let distance = of(self, instruction.memory_base());
+                let left = distance.map(|distance| distance.wrapping_sub(displacement));
+                // The bytes of other addresses are not searched for.
+                left.filter(|left| instruction.memory_base() != slot.register || matches!(left, 0 | -8))
             }
             _ => None,
         };
         if copied.is_none() && self.distances.iter().all(Option::is_none) {
             return;
         }
-        let is_call = matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        // Behind a jump or a return, registers have other values.
+        let goes_on = matches!(
+            instruction.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::Interrupt
+        );
         let info = self.factory.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
         for used in info.used_registers() {
             let register = used.register().full_register();
@@ -290,7 +307,7 @@ impl Copies<'_> {
                 self.distances[register.number()] = None;
             }
         }
-        if is_call {
+        if !goes_on {
             self.distances = [None; 16];
         }
         if to.is_gpr64() && to != slot.register {
@@ -380,6 +397,7 @@ mod tests {
         check(&[copy_back(RDX, RSP), copy(RCX, RDX), load(RCX, 0)], Some(2));
         check(&[lea(RDX, RSP, 8), load(RDX, -8)], Some(1));
         check(&[lea(RDX, RSP, 0), lea(RCX, RDX, 24), load(RCX, -24)], Some(2));
+        check(&[lea(RDX, RSP, 24), load(RDX, -24)], None);
         check(&[Instruction::with2(Code::Mov_r64_rm64, RAX, indexed).unwrap()], Some(0));
         // The addresses of the first argument on the stack, and of an array's end in the red zone.
         check(&[lea(RDX, RSP, 8), load(RDX, 0)], None);
@@ -388,5 +406,7 @@ mod tests {
         check(&[copy(RDX, RSP), copy(RDX, RCX), load(RDX, 0)], None);
         let call = Instruction::with_branch(Code::Call_rel32_64, 0x2000).unwrap();
         check(&[copy(RDX, RSP), call, load(RDX, 0)], None);
+        let jump = Instruction::with_branch(Code::Jmp_rel32_64, 0x2000).unwrap();
+        check(&[copy(RDX, RSP), jump, load(RDX, 0)], None);
     }
 }

@@ -112,6 +112,15 @@ impl ThreadEncoder {
         self.count + self.waiting + self.sealed.iter().map(|chunk| chunk.span.events as usize).sum::<usize>()
     }
 
+    /// Returns the time of the newest event that was added; 0 if there was none.
+    pub fn last_ticks(&self) -> u64 {
+        let newest = self.waiting.checked_sub(1);
+        match (newest, &self.stage) {
+            (Some(newest), Some(stage)) => stage.ticks[newest],
+            _ => self.times.last,
+        }
+    }
+
     /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.count + self.waiting == 0 && self.sealed.is_empty()
@@ -364,7 +373,7 @@ impl ThreadEncoder {
     /// Frees the memory, if no event is pending.
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
-            *self = Self::new(self.thread);
+            *self = Self { times: self.times, ..Self::new(self.thread) };
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) const TICK_FAR: [usize; 4] = [2, 3, 4, 8];
 pub(super) const TICK_FAR_CODE: u8 = (TICK_SHORT + TICK_PAGES) as u8;
 
 /// The times of one chunk.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) first: u64,
     pub(super) last: u64,

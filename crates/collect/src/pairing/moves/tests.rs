@@ -76,6 +76,6 @@ fn a_thread_is_on_the_stack_of_its_muted_frames_and_where_a_nonlocal_exit_leads(
     check_far("w@5 r@6", "wr", "", "l@7", false);
     check_far("w@5 r@6", "wr", "", "l@3", false);
     check_far("w@5 r@6", "wr", "", "l@900003", true);
-    check_far("h@900001 l@900002", "", "x@4", "l@5", false);
+    check_far("w@1 h@900001 l@900002", "", "x@4", "l@5", false);
     check_far("h@900001 l@900002", "", "x@4", "l@1800005", true);
 }
