@@ -355,3 +355,23 @@ fn coroutines_that_go_on_in_other_threads_keep_their_callers() {
         check_moving(build);
     }
 }
+
+/// Checks that each return in a thread is paired with its entry in another one.
+fn check_swapped(build: &Build) {
+    let program = compile(build, &["swapped.c"], &["-pthread"]);
+    let trace = program.directory().join("swapped.data").display().to_string();
+    let path = program.path.display().to_string();
+    let run = calltap_run(&["record", "-q", "-F", "co_*", "-o", &trace, "--", &path]);
+    assert!(run.status.success(), "{}: {}", build.name, run.stderr);
+    let report = calltap_run(&["report", "-i", &trace]);
+    let all = report.stdout + &report.stderr;
+    assert!(all.contains("2 calls left without returning"), "{}: {all}", build.name);
+    assert!(!all.contains("without an entry"), "{}: {all}", build.name);
+}
+
+#[test]
+fn coroutines_swapped_between_threads_return_from_their_own_calls() {
+    for build in [GCC, &BARE[0]] {
+        check_swapped(build);
+    }
+}
