@@ -64,7 +64,7 @@ enum Caller {
     Passes,
     Names(Reason),
     /// The reason if the function's caller has no reason of its own.
-    NamesUnlessCaller(Reason),
+    NamesByDefault(Reason),
     Other,
 }
 
@@ -80,7 +80,7 @@ impl Callers {
         let named = |name: &str| match REASONS.iter().find(|(known, _)| *known == name) {
             Some((_, reason)) => Caller::Names(*reason),
             None if name == PARK => Caller::Parks,
-            None if name == MUTEXES.0 => Caller::NamesUnlessCaller(MUTEXES.1),
+            None if name == MUTEXES.0 => Caller::NamesByDefault(MUTEXES.1),
             None if PASSING.contains(&name) => Caller::Passes,
             None => Caller::Other,
         };
@@ -97,7 +97,7 @@ impl Callers {
         let mut inwards = open.iter().rev().map(|site| self.of(*site));
         match inwards.find(|caller| *caller != Caller::Passes)? {
             Caller::Names(reason) => Some(reason),
-            Caller::NamesUnlessCaller(reason) => match inwards.next() {
+            Caller::NamesByDefault(reason) => match inwards.next() {
                 Some(Caller::Names(exact)) => Some(exact),
                 _ => Some(reason),
             },
