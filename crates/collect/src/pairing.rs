@@ -324,7 +324,7 @@ impl OpenCalls {
         if next_to == Some(0) && slot_of(frame) > self.floor {
             return (unrecorded as u32, Vec::new());
         }
-        let left = next_to.unwrap_or_else(|| self.below_all(frame));
+        let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
         if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
             let back = self.suspended.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
@@ -381,13 +381,13 @@ impl OpenCalls {
 
     /// Returns how many of the newest frames an entry proves dead.
     fn left_by(&self, frame: Frame, code: u32) -> usize {
-        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame))
+        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame, code))
     }
 
     /// Returns how many frames are newer than the frame that an entry is next to; `None` if it is
     /// next to none.
     fn next_to(&self, frame: Frame, code: u32) -> Option<usize> {
-        let searched = self.searched(frame);
+        let searched = self.searched(frame, code);
         let newest_first = || self.frames[1..=self.depth].iter().rev().take(searched);
         // A jump leaves the frame that jumped at the same slot.
         let is_shared = |open: &Frame| distance_below(*open, slot_of(frame)) == 0;
@@ -401,8 +401,12 @@ impl OpenCalls {
     }
 
     /// Returns how many of the newest frames to search at an entry: all if it ends more than are
-    /// searched usually. On one stack, frames lie the higher the older they are.
-    fn searched(&self, frame: Frame) -> usize {
+    /// searched usually. On one stack, frames lie the higher the older they are. A nonlocal exit
+    /// may lead from another stack into the middle of many frames.
+    fn searched(&self, frame: Frame, code: u32) -> usize {
+        if code == code::NONLOCAL {
+            return usize::MAX;
+        }
         let distance = |back: usize| slot_of(frame).wrapping_sub(place_of(self.frames[self.depth - back]));
         let is_below = |back: usize| distance(back) & (SLOTS - 1) <= LARGEST_STACK;
         if self.depth <= SEARCHED || !is_below(0) || !is_below(SEARCHED) {
@@ -425,9 +429,9 @@ impl OpenCalls {
     }
 
     /// Returns how many of the newest frames lie below an entry that is next to none.
-    fn below_all(&self, frame: Frame) -> usize {
+    fn below_all(&self, frame: Frame, code: u32) -> usize {
         let open = &self.frames[1..=self.depth];
-        let searched = self.searched(frame);
+        let searched = self.searched(frame, code);
         let newest_first = || open.iter().rev().take(searched);
         // Frames of the newest stack below the entry are dead, unless the entry is on another
         // stack.

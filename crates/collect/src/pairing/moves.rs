@@ -20,7 +20,7 @@ impl OpenCalls {
                 self.depth > 0
                     && !self.is_near_unrecorded(slot_of(frame))
                     && self.next_to(frame, code).is_none()
-                    && self.below_all(frame) == 0
+                    && self.below_all(frame, code) == 0
             }
         }
     }
