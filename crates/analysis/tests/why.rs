@@ -195,7 +195,7 @@ fn goroutine_wait_is_named_after_caller_of_gopark() {
     let text = ask(&parked(), false, false);
     let expected = "30.000 ms  handle  goroutine-100  at 0.000000 s
      7.000 ms  blocked in chan receive <- runtime.chanrecv
-     5.000 ms  blocked in sync.Mutex.Lock <- runtime.semacquire1 <- sync.runtime_SemacquireMutex
+     5.000 ms  blocked in sync.Mutex or sync.RWMutex <- runtime.semacquire1 <- sync.runtime_SemacquireMutex
      2.000 ms  blocked in a wait of the Go runtime for an unknown reason <- runtime.mallocgc
     16.000 ms  unknown whether it ran, could run, or was in a system call: handle 11.000 ms, runtime.chanrecv 2.000 ms, runtime.mallocgc 2.000 ms, runtime.semacquire1 1.000 ms
 ";

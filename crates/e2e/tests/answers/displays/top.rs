@@ -269,7 +269,7 @@ fn top_keeps_rows_of_functions_disabled_by_limit() {
             work.state == state && (work.calls > 0.0) == runs
         };
         let run = top_until(&resident, &flags, is_so);
-        assert_eq!(limit != "none", run.stderr.contains("switched off"), "{}", run.stderr);
+        assert_eq!(limit != "none", run.stderr.contains("disabled by --max-overhead"), "{}", run.stderr);
     }
     whole(resident, &before);
 }
