@@ -208,7 +208,7 @@ fn first_line_of_answers_names_functions_disabled_by_limit() {
         ["record", "-F", "leaf", "--max-overhead", "0.01%", "--duration", "5s", "-o", &trace, "-p", &pid];
     // The governor judges no interval with less than 1 ms of the program's processor time, and the
     // program may use only 0.5 ms per second.
-    let is_limited = |run: &Run| run.stderr.contains("leaf (");
+    let is_limited = |run: &Run| run.stderr.contains("(leaf: ");
     (0..20).map(|_| calltap_run(&record)).find(is_limited).expect("it costs more than nothing");
     for words in [&["report"][..], &["replay"], &["graph"], &["latency", "leaf"], &["stacks", "leaf"]] {
         let run = calltap_run(&[words, &["-i", &trace]].concat());
