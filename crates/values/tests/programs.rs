@@ -146,6 +146,6 @@ fn unknown_operands_are_reported() {
             "",
             "",
         ],
-        Err("too much"),
+        Err("too many steps"),
     );
 }

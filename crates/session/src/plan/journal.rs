@@ -122,8 +122,8 @@ impl<'a> FromIterator<&'a Entry> for Entries {
 
 /// Returns the entries that apply to a process.
 ///
-/// - `line`: the process, then those it was forked from; None for a process in no table, whose parent
-///   may be any process.
+/// - `line`: the process, then those it was forked from; None for a process in no table, whose
+///   parent may be any process.
 /// - `shows(address, offset)`: whether that byte of the code file is mapped at the address.
 ///
 /// Veneers are recorded before they are mapped. If an earlier controller failed or was killed in

@@ -90,3 +90,24 @@ proptest! {
         }
     }
 }
+
+/// Leaves many frames by a nonlocal exit from a handler on another stack.
+#[test]
+fn nonlocal_exit_from_another_stack_ends_many_frames() {
+    let mut open = OpenCalls::new(true);
+    let frame = |at: u64, site: u64| ((0x7fff_0000_0000 - 8 * at) >> 3 & (SLOTS - 1)) << SLOT | site;
+    let count = 5 * SEARCHED as u64;
+    open.pair_event(code::ENTRY, frame(10, 1), 0);
+    for n in 0..count {
+        open.pair_event(code::ENTRY, frame(20 + 10 * n, 2), 0);
+    }
+    open.pair_event(code::ENTRY, frame(900_000_000, 3), 0);
+    let exit = |at: u64| {
+        let slot = frame(at, 0) >> SLOT;
+        RawEvent { ticks: 0, low: code::NONLOCAL, slot, parent: 0 }
+    };
+    assert_eq!(open.pass_nonlocal_exit(exit(15)), None);
+    let next = RawEvent { low: 4 << 5 | code::ENTRY, ..exit(16) };
+    assert_eq!(open.pass_nonlocal_exit(next), Some((count as u32 + 1, Vec::new())));
+    assert_eq!(open.depth, 1);
+}
