@@ -2,6 +2,19 @@
 
 use calltap_e2e::*;
 
+/// Runs calltap, which must succeed.
+fn check_run(build: &Build, words: &[&str]) {
+    let run = calltap_run(words);
+    assert!(run.status.success(), "{}: {}", build.name, run.stderr);
+}
+
+/// Checks that the code is as in the file, and ends the program, which has checked its calls.
+fn check_end(build: &Build, resident: Resident) {
+    assert_eq!(changed_text(resident.pid), [""; 0], "{}", build.name);
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{}: {status} {output}{errors}", build.name);
+}
+
 /// Attaches to a program in which another tool hooks a traced function, and removes the hook after
 /// calltap was to detach.
 fn check(build: &Build) {
@@ -19,11 +32,8 @@ fn check(build: &Build) {
     resident.wait_for("changed");
     std::thread::sleep(std::time::Duration::from_millis(20));
     assert!(resident.runs(), "{}", build.name);
-    let run = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
-    assert!(run.status.success(), "{}", run.stderr);
-    assert_eq!(changed_text(resident.pid), [""; 0]);
-    let (status, output, errors) = resident.end();
-    assert!(status.success() && errors.is_empty(), "{}: {status} {output}{errors}", build.name);
+    check_run(build, &["detach", "-p", &resident.pid.to_string()]);
+    check_end(build, resident);
 }
 
 #[test]
@@ -39,13 +49,9 @@ fn check_hooked_before(build: &Build) {
     resident.tell();
     resident.wait_for("changed");
     let pid = resident.pid.to_string();
-    let attach = || {
-        let run = calltap_run(&["attach", "-p", &pid, "--tracer", "function"]);
-        assert!(run.status.success(), "{}: {}", build.name, run.stderr);
-    };
+    let attach = || check_run(build, &["attach", "-p", &pid, "--tracer", "function"]);
     let detach = || {
-        let run = calltap_run(&["detach", "-p", &pid]);
-        assert!(run.status.success(), "{}: {}", build.name, run.stderr);
+        check_run(build, &["detach", "-p", &pid]);
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
         assert!(!maps.contains("calltap-"), "{}: {maps}", build.name);
     };
@@ -56,13 +62,10 @@ fn check_hooked_before(build: &Build) {
     resident.wait_for("changed");
     // The next controller finds the file's bytes, and patches them.
     for switch in ["--off", "--on"] {
-        let run = calltap_run(&["set", "-p", &pid, switch]);
-        assert!(run.status.success(), "{}: {}", build.name, run.stderr);
+        check_run(build, &["set", "-p", &pid, switch]);
     }
     detach();
-    assert_eq!(changed_text(resident.pid), [""; 0]);
-    let (status, output, errors) = resident.end();
-    assert!(status.success() && errors.is_empty(), "{}: {status} {output}{errors}", build.name);
+    check_end(build, resident);
 }
 
 #[test]
