@@ -39,7 +39,8 @@ fn each_of_several_processes_answers() {
     for object in &objects {
         assert!(object["functions"][0]["calls"].as_u64() > Some(0), "{object}");
     }
-    let text = ask(&["latency", "leaf"]).stdout;
+    // On a busy machine, the limit of overhead disables even the only function asked about.
+    let text = ask(&["latency", "leaf", "--max-overhead", "none"]).stdout;
     let lines = ask(&["watch", "nap"]).stdout;
     for pid in pids {
         assert!(text.contains(&format!("# {}\nleaf: ", title(pid))), "{text}");
