@@ -42,7 +42,11 @@ pub struct Stacks {
 /// The addresses of code at which a thread is or may continue.
 struct Whereabouts {
     rip: u64,
+    /// General registers.
+    registers: [u64; 15],
     words: Vec<CodeWord>,
+    /// Ranges of its stacks.
+    stacks: Vec<(u64, u64)>,
     /// Whether a stack could not be read to its end.
     is_cut: bool,
 }
@@ -56,18 +60,23 @@ struct CodeWord {
     is_interrupted: bool,
 }
 
-/// Program counter, stack pointer and control block of a stopped thread.
+/// Program counter, stack pointer, other registers and control block of a stopped thread.
 #[derive(Clone, Copy)]
 struct Point {
     rip: u64,
     top: u64,
+    registers: [u64; 15],
     block: u64,
 }
 
 impl Point {
     fn of(thread: &StoppedThread) -> Point {
         let regs = &thread.regs;
-        Point { rip: regs.rip, top: regs.rsp, block: regs.fs_base }
+        let registers = [
+            regs.rax, regs.rbx, regs.rcx, regs.rdx, regs.rsi, regs.rdi, regs.rbp, regs.r8, regs.r9, regs.r10,
+            regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
+        ];
+        Point { rip: regs.rip, top: regs.rsp, registers, block: regs.fs_base }
     }
 
     /// Start and length of the memory from the stack pointer up to the control block, inclusive;
@@ -102,7 +111,13 @@ impl Whereabouts {
                 CodeWord { value: *value, is_near: *at < UNWINDER, is_interrupted }
             })
         });
-        Whereabouts { rip: thread.rip, words: words.collect(), is_cut: stack.is_cut() }
+        Whereabouts {
+            rip: thread.rip,
+            registers: thread.registers,
+            words: words.collect(),
+            stacks: stack.segments.iter().map(|segment| (segment.start, segment.end())).collect(),
+            is_cut: stack.is_cut(),
+        }
     }
 
     /// Reads the stacks of several threads.
@@ -388,12 +403,33 @@ impl Stacks {
         self.threads[n].in_ranges(ranges, |word| word.is_interrupted).next().is_some()
     }
 
-    /// Returns the numbers of threads in [unwinders], which hold copies of open calls' return
-    /// addresses.
-    pub fn unwinding(&self, ranges: &[(u64, u64)]) -> impl Iterator<Item = usize> {
+    /// Returns the numbers of threads in [unwinders] that may hold copies of stubs' addresses. An
+    /// unwinder copies return addresses from the stack, so a thread without a stub on its stacks has
+    /// no copy.
+    pub fn unwinding(&self, unwinders: &[(u64, u64)], stubs: (u64, u64)) -> Vec<usize> {
         // Words further up are mostly left over from earlier calls.
-        let unwinds = |thread: &Whereabouts| thread.in_ranges(ranges, |word| word.is_near).next().is_some();
-        (0..self.threads.len()).filter(move |n| unwinds(&self.threads[*n]))
+        let unwinds =
+            |thread: &Whereabouts| thread.in_ranges(unwinders, |word| word.is_near).next().is_some();
+        let has_stub = |thread: &Whereabouts| {
+            thread.registers.iter().any(|register| find(&[stubs], *register))
+                || thread.in_ranges(&[stubs], |_| true).next().is_some()
+        };
+        let counts = |n: &usize| unwinds(&self.threads[*n]) && has_stub(&self.threads[*n]);
+        (0..self.threads.len()).filter(counts).collect()
+    }
+
+    /// Returns the ranges of the stacks of these threads, sorted and disjoint.
+    pub fn of_threads(&self, numbers: &[usize]) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> =
+            numbers.iter().flat_map(|n| self.threads[*n].stacks.iter().copied()).collect();
+        ranges.sort_unstable();
+        // What was read of a stack without a known end may hold the next stack.
+        ranges.dedup_by(|next, before| {
+            let is_same = next.0 <= before.1;
+            before.1 = if is_same { before.1.max(next.1) } else { before.1 };
+            is_same
+        });
+        ranges
     }
 }
 

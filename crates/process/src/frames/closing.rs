@@ -1,6 +1,6 @@
 //! Gives calls that are open when calltap detaches their return addresses back.
 
-use super::{WORD, words};
+use super::{WORD, find, words};
 use crate::agent::LoadedAgent;
 use crate::memory::faults::Page;
 use crate::memory::text::ProcessText;
@@ -17,7 +17,9 @@ use std::os::unix::fs::FileExt;
 const PAGES: usize = 64;
 
 /// Restores the return addresses of open calls from the shadow stack, where their slots still hold
-/// a stub's address. Returns the number of calls. After an error, calls may still return to stubs.
+/// a stub's address, except on these sorted and disjoint
+/// stacks. Returns the number of calls. After an error,
+/// calls may still return to stubs.
 ///
 /// Walks the shadow stack instead of the threads: while a coroutine is suspended, its stack belongs
 /// to no thread.
@@ -26,6 +28,7 @@ pub fn close_calls(
     pid: u32,
     agent: &LoadedAgent,
     stubs: (u64, u64),
+    except: &[(u64, u64)],
 ) -> io::Result<usize> {
     let pieces = shadow_pieces(text, agent)?;
     let mut pages = Vec::new();
@@ -42,7 +45,7 @@ pub fn close_calls(
         let used = words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0);
         pages.extend(used.map(|(n, _)| slots + n as u64 * PAGE));
     }
-    pages.chunks(PAGES).map(|pages| close_pages(text, pages, stubs)).sum()
+    pages.chunks(PAGES).map(|pages| close_pages(text, pages, stubs, except)).sum()
 }
 
 fn shadow_of(slot: u64) -> u64 {
@@ -50,7 +53,12 @@ fn shadow_of(slot: u64) -> u64 {
 }
 
 /// Restores the return addresses of the slots in these pages. Returns the number of calls.
-fn close_pages(text: &mut ProcessText, pages: &[u64], stubs: (u64, u64)) -> io::Result<usize> {
+fn close_pages(
+    text: &mut ProcessText,
+    pages: &[u64],
+    stubs: (u64, u64),
+    except: &[(u64, u64)],
+) -> io::Result<usize> {
     let shadows: Vec<(u64, usize)> = pages.iter().map(|page| (shadow_of(*page), PAGE as usize)).collect();
     let shadows = text.read_many(&shadows);
     let mut all = Vec::new();
@@ -72,7 +80,7 @@ fn close_pages(text: &mut ProcessText, pages: &[u64], stubs: (u64, u64)) -> io::
         };
         for (slot, address) in &kept.addresses {
             let now = now.get((slot - first) as usize..).and_then(|now| words(now).next());
-            if now.is_some_and(|now| (stubs.0..stubs.1).contains(&now)) {
+            if now.is_some_and(|now| (stubs.0..stubs.1).contains(&now)) && !find(except, *slot) {
                 text.write(Avma(*slot), &address.to_le_bytes())?;
                 closed += 1;
             }

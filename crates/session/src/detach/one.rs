@@ -227,10 +227,25 @@ impl<'a> Detaching<'a> {
         self.whole = stacks.are_whole();
         // Threads that ran may have unmapped modules, and the lease may have expired.
         self.forget_unmapped();
-        let unwinding = stacks.unwinding(&self.unwinders).map(|n| &held[n]);
+        let numbers = stacks.unwinding(&self.unwinders, self.stubs);
+        let unwinding = numbers.iter().map(|n| &held[*n]);
         let unwinding = self.suspects.unwind(self.target.pid, unwinding, self.since.elapsed());
         let unsearched = || (!self.whole).then_some(Obstacle::StackNotSearched);
-        Ok(inside.or_else(unsearched).or(unwinding).or_else(|| self.close(held, &stacks)))
+        Ok(match inside.or_else(unsearched) {
+            Some(obstacle) => Some(obstacle),
+            None if unwinding.is_none() => self.close(held, &stacks),
+            // Threads that throw all the time are hardly ever outside an unwinder at once. What the
+            // others unwind from now on holds no stub.
+            None => self.close_calls(&stacks.of_threads(&numbers)).or(unwinding),
+        })
+    }
+
+    /// Restores the return addresses of open calls, except on these stacks. Returns the obstacle, if
+    /// there is one.
+    fn close_calls(&mut self, except: &[(u64, u64)]) -> Option<Obstacle> {
+        let text = &mut self.inferior.text;
+        let closed = frames::close_calls(text, self.target.pid, &self.agent, self.stubs, except);
+        closed.err().map(|why| Obstacle::CallsNotClosed { why })
     }
 
     /// Lets the threads in the agent's code run for a moment, one at a time, until none is there.
@@ -297,9 +312,8 @@ impl<'a> Detaching<'a> {
         // CPython may call the agent's profile function as soon as its threads run again.
         let gate = self.agent.symbol(agent::PYTHON_GATE).map(Avma);
         let shut = gate.map_or(Ok(()), |gate| text.write(gate, &[0; 8]));
-        let closed = frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
-        cleared.into_iter().for_each(|cleared| cleared.finish(text));
-        let closed = closed.err().map(|why| Obstacle::CallsNotClosed { why });
+        let closed = self.close_calls(&[]);
+        cleared.into_iter().for_each(|cleared| cleared.finish(&mut self.inferior.text));
         closed.or_else(|| shut.err().map(|why| Obstacle::GateOpen { why: why.into() }))
     }
 
