@@ -10,7 +10,7 @@ use crate::stat;
 use crate::terminal::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
-use calltap_selection::{Listed, ParsedSelection, Selection};
+use calltap_selection::{Listed, Selection};
 use calltap_session::{Answer, Attached, Request, ask};
 use calltap_tracefs::control::{FILES, File, Model, Open, Refusal};
 use std::io::Write;
@@ -89,7 +89,7 @@ fn put(arguments: &Arguments) -> Result<()> {
                 attached.reset_profile();
             }
             let on = attached.settings.on;
-            let (_, notes) = attached.set(ParsedSelection::new(&model.words, true)?, on)?;
+            let (_, notes) = attached.select(&model.words, (on, true))?;
             say(&notes);
         }
     }

@@ -143,11 +143,7 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
                 if !kept.is_empty() {
                     return Err(attached.refuse_kept().into());
                 }
-                let mut words = attached.settings.words.clone();
-                let later = later || words.ftraced.is_some();
-                let changed = words.change(given)?;
-                let on = on.unwrap_or(changed || attached.settings.on);
-                let (tally, notes) = attached.set(ParsedSelection::new(&words, later)?, on)?;
+                let (tally, notes) = attached.set(given, (on, later))?;
                 (tally.on, tally.off, tally.written, tally.stopped, notes)
             }
         };

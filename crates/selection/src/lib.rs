@@ -22,7 +22,7 @@ pub use error::Error;
 pub use ftraced::{Alarm, Ftraced, OVERFLOW};
 pub use listed::{Listed, Profiled};
 pub use named::{MayChoose, Named};
-pub use request::{ParsedSelection, Purpose, SiteRequest, Typed};
+pub use request::{ParsedSelection, Purpose, SiteRequest, Typed, chooser};
 pub use selector::Selector;
 pub use words::{
     EVALUATOR, SAVE_THREAD, Selection, TracerSelection, add, add_coroutines, add_go_waits, add_python,

@@ -10,6 +10,7 @@ use calltap_sites::types::Types;
 use calltap_sites::{Function, NONLOCAL_EXITS, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, READY, Reason, Trouble, is_readied, readied};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Suffixes of functions that the compiler has specialised for some of their callers.
@@ -69,6 +70,17 @@ pub struct ParsedSelection {
     pub tracers: Vec<TracerInfo>,
     /// The filters of the tracers.
     pub selector: Selector,
+}
+
+/// Returns the function that requests the hooks of a selection's tracers; if not `on`, it requests
+/// none.
+pub fn chooser(
+    selection: impl Deref<Target = ParsedSelection>,
+    on: bool,
+) -> impl Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> {
+    move |function, module, typed| {
+        if on { selection.site_request(function, module, typed) } else { None }
+    }
 }
 
 impl ParsedSelection {

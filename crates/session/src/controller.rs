@@ -6,8 +6,7 @@ use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
 use crate::follow::Follow;
 use crate::limits::Limits;
-use crate::plan::planner::LargestLibrary;
-use crate::plan::planner::{Planner, wait_until_known};
+use crate::plan::planner::{Applied, LargestLibrary, Planner, Replacement, wait_until_known};
 use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
 use crate::setup::SetOnDrop;
@@ -18,13 +17,11 @@ use calltap_collect::kept::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
-use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
-use calltap_selection::{Alarm, ParsedSelection, Selection, Typed};
-use calltap_sites::Function;
+use calltap_selection::{Alarm, ParsedSelection, Selection};
 use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -129,15 +126,6 @@ pub(crate) struct Controller<'a> {
 fn summed_up(ended: &Mutex<Sums>, shared: &Shared, began: ClockPair) -> Vec<Profile> {
     let sums = ended.lock().map(|sums| sums.with_living(shared)).unwrap_or_default();
     sums.rows(began, clock::pair())
-}
-
-/// Returns the trace's note about a changed selection.
-fn changed(words: &Selection, on: bool) -> String {
-    let state = if on { "on" } else { "off" };
-    let filter: Vec<&String> = words.given_filter().collect();
-    let python = words.traces_python().then(|| format!("Python functions {:?}, ", words.python));
-    let (python, notrace) = (python.unwrap_or_default(), &words.notrace);
-    format!("selection changed: {python}filter {filter:?}, notrace {notrace:?}, tracing {state}")
 }
 
 impl<'a> Controller<'a> {
@@ -412,69 +400,33 @@ impl<'a> Controller<'a> {
     fn select(
         &mut self,
         planner: &mut Planner<'_>,
-        mut words: Selection,
+        words: Selection,
         about: &[String],
         (on, later): (bool, bool),
     ) -> Result<Answer, Error> {
-        // The daemon's own state is kept, whatever the request says.
-        let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
-        let later = later || words.ftraced.is_some();
-        let target = &self.session.target;
-        let selection = ParsedSelection::about(&words, later, about)
+        let AttachSession { target, directory, .. } = self.session;
+        let before = &self.settings.words;
+        let after = ParsedSelection::about(&words, later || before.ftraced.is_some(), about)
             .map_err(|why| target.refuse(Reason::Selection { why: why.to_string() }))?;
         // The trace already has the tracers' ids and names.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
-        let paused = words.paused != self.settings.words.paused;
+        let paused = words.paused != before.paused;
         let fixed = self.mailbox.is_none() && !paused;
-        if fixed && kinds(&selection.tracers) != kinds(&self.settings.session.tracers) {
+        if fixed && kinds(&after.tracers) != kinds(&self.settings.session.tracers) {
             return Err(target.refuse(Reason::TracersStay).into());
         }
-        if words.int3 {
-            planner.allow_int3(target.pid);
-        }
-        if on {
-            planner.widen(target, &|candidates| selection.selector.reach(candidates));
-            setup::check_selection(&selection.selector, planner.candidates())?;
-        }
-        let tracers = selection.tracers.clone();
-        let (before, mut notes) = (planner.tally, Vec::new());
-        let records = self.records.clone();
-        let mut send = |news: Metadata| {
-            notes.extend(news.note().map(str::to_owned));
-            drop(records.send(news));
-        };
-        let (recording, began) = (planner.sites_on(), planner.event_ticks());
-        let choose = move |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
-            if on { selection.site_request(function, module, typed) } else { None }
-        };
-        planner.choose_other(Box::new(choose), &words, &self.settings.words)?;
+        let replacement = Replacement { before, after: Arc::new(after), on };
+        let mut emit = |news| drop(self.records.send(news));
+        let Applied { words, tracers, tally, notes } =
+            in_tracer_thread(|| planner.apply(target, replacement, &mut emit))??;
         self.settings.session.tracers = tracers;
-        planner.resume_python_if_described(on, &words);
-        in_tracer_thread(|| planner.sync_all_processes(target, &mut send))??;
-        planner.report_switched_off((&recording, began), &mut send);
-        let tally = planner.tally;
-        notes.extend(planner.trouble());
-        let mut send = |news| drop(records.send(news));
-        send(Record::Note { text: changed(&words, on) }.into());
-        // Events after the answer must reach a collector that knows of the change. It would
-        // otherwise report a call of a disabled function as left.
-        wait_until_known(&mut send);
-        planner.resume_python(on, &words);
         (self.settings.words, self.settings.on) = (words, on);
-        if let (Some(own), Some(written)) = (&mut self.settings.words.ftraced, written)
-            && own.obey(&written)
-        {
-            if own.enabled {
-                planner.resume_recording();
-            }
-            self.convert(planner);
-        }
-        self.settings.save(&self.session.directory)?;
+        self.settings.save(directory)?;
         Ok(Answer::Set {
-            on: tally.on - before.on,
-            off: tally.off - before.off,
-            stopped_ns: (tally.stopped - before.stopped).as_nanos() as u64,
-            written_ns: (tally.written - before.written).as_nanos() as u64,
+            on: tally.on,
+            off: tally.off,
+            stopped_ns: tally.stopped.as_nanos() as u64,
+            written_ns: tally.written.as_nanos() as u64,
             notes,
         })
     }

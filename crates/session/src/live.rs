@@ -6,7 +6,7 @@ use crate::error::{Error, KeptWhole};
 use crate::options::Options;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
-use crate::plan::planner::{Planner, Policy, Tally};
+use crate::plan::planner::{Applied, Planner, Policy, Replacement, Tally};
 use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
 use crate::started;
 use crate::{attach, detach, load_agent, setup};
@@ -24,8 +24,7 @@ use calltap_process::launch;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
-use calltap_selection::{Listed, SiteRequest, Typed};
-use calltap_selection::{ParsedSelection, Profiled, Selection};
+use calltap_selection::{Listed, ParsedSelection, Profiled, Selection, SiteRequest, Typed, chooser};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{End, Record, TraceWriter};
 use std::io::ErrorKind;
@@ -210,12 +209,8 @@ impl Attached {
         };
         let selection = ParsedSelection::new(&self.settings.words, true)
             .map_err(|why| self.target.refuse(Reason::Selection { why: why.to_string() }))?;
-        let on = self.settings.on;
-        let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
-            if on { selection.site_request(function, module, typed) } else { None }
-        };
         let mut records = Vec::new();
-        let done = self.with_planner(choose, |planner| {
+        let done = self.with_planner(chooser(&selection, self.settings.on), |planner| {
             planner.convert(&self.target, &mut ftraced, &mut |record| records.push(record))
         });
         self.notes.extend(notes_in(&records));
@@ -229,38 +224,32 @@ impl Attached {
         Error::Kept { program: self.target.name.clone(), why: KeptWhole::Overwritten }
     }
 
-    /// Changes what is traced. Writes only the sites that differ.
-    pub fn set(&mut self, selection: ParsedSelection, on: bool) -> Result<(Tally, Vec<String>), Error> {
-        let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
-            if on { selection.site_request(function, module, typed) } else { None }
-        };
-        let (mut ftraced, before) = (self.settings.words.ftraced.clone(), &self.settings.words);
-        let (tally, notes) = self.with_planner(choose, |planner| {
-            if selection.words.int3 {
-                planner.allow_int3(self.target.pid);
-            }
-            if on {
-                planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
-                setup::check_selection(&selection.selector, planner.candidates())?;
-            }
-            planner.choose_other(Box::new(choose), &selection.words, before)?;
-            planner.resume_python(on, &selection.words);
-            let mut records = Vec::new();
-            let mut emit = |record| records.push(record);
-            planner.sync_all_processes(&self.target, &mut emit)?;
-            if let (Some(own), Some(written)) = (&mut ftraced, &selection.words.ftraced)
-                && own.obey(written)
-            {
-                if own.enabled {
-                    planner.resume_recording();
-                }
-                planner.convert(&self.target, own, &mut emit)?;
-            }
-            let notes = notes_in(&records).into_iter().chain(planner.trouble()).collect();
-            Ok((planner.tally, notes))
-        })?;
-        self.settings.session.tracers = selection.tracers;
-        (self.settings.words, self.settings.on) = (Selection { ftraced, ..selection.words }, on);
+    /// Changes the words that are given. The result is that of [`Attached::select`].
+    pub fn set(
+        &mut self,
+        given: Selection,
+        (on, later): (Option<bool>, bool),
+    ) -> Result<(Tally, Vec<String>), Error> {
+        let mut words = self.settings.words.clone();
+        let changed = words.change(given)?;
+        let on = on.unwrap_or(changed || self.settings.on);
+        self.select(&words, (on, later))
+    }
+
+    /// Traces a new selection. If `later`, globs may match no function. Returns the counts of the
+    /// change, and notes.
+    pub fn select(
+        &mut self,
+        words: &Selection,
+        (on, later): (bool, bool),
+    ) -> Result<(Tally, Vec<String>), Error> {
+        let before = &self.settings.words;
+        let after = Arc::new(ParsedSelection::new(words, later || before.ftraced.is_some())?);
+        let replacement = Replacement { before, after: Arc::clone(&after), on };
+        let apply = |planner: &mut Planner<'_>| planner.apply(&self.target, replacement, &mut |_| {});
+        let Applied { words, tracers, tally, notes } = self.with_planner(chooser(after, on), apply)?;
+        self.settings.session.tracers = tracers;
+        (self.settings.words, self.settings.on) = (words, on);
         self.settings.save(&self.directory)?;
         Ok((tally, notes))
     }
@@ -298,10 +287,7 @@ impl Attached {
         let system = |what| move |source| Error::system(what, source);
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
-        let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
-            if self.settings.on { selection.site_request(function, module, typed) } else { None }
-        };
-        self.with_planner(choose, |planner| {
+        self.with_planner(chooser(selection, self.settings.on), |planner| {
             planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
             planner.recall_values();
             planner.describe(&mut |record| drop(sender.send(record)));

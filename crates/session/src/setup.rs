@@ -13,14 +13,13 @@ use calltap_collect::collector::Totals;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_collect::waits::kernel::Tracepoints;
-use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_sched::{NoFunctions, Refused, Sched};
-use calltap_selection::{Candidates, ParsedSelection, Selector, Typed};
-use calltap_sites::{Discovery, Function};
+use calltap_selection::{Candidates, ParsedSelection, Selector, chooser};
+use calltap_sites::Discovery;
 use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -271,9 +270,6 @@ pub fn with_planner<T>(
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let _answering = Answering(shared);
-    let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
-        options.selection.site_request(function, module, typed)
-    };
     let check = |candidates: &Candidates| {
         // Functions that are found later cannot be checked now.
         if options.discovery == Discovery::FirstCall || options.follow {
@@ -286,7 +282,7 @@ pub fn with_planner<T>(
     };
     let ParsedSelection { selector, words, .. } = &options.selection;
     let policy = Policy {
-        choose: Box::new(choose),
+        choose: Box::new(chooser(&options.selection, true)),
         reach: Box::new(|candidates| selector.reach(candidates)),
         selector: Some(selector),
         check: &check,

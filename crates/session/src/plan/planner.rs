@@ -1,6 +1,7 @@
 //! The planner: keeps the sites of every process as the tracers request them, by stubs and changes
 //! of the text.
 
+mod apply;
 mod disable;
 mod first_calls;
 mod interpreters;
@@ -15,8 +16,8 @@ mod switch;
 mod sync;
 mod unwinding;
 
+pub use apply::{Applied, Replacement};
 pub use disable::wait_until_known;
-
 pub use mode::PatchMode;
 pub use policy::Policy;
 pub use started::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};

@@ -198,6 +198,19 @@ pub struct Tally {
     pub written: Duration,
 }
 
+impl Tally {
+    /// Returns what was counted since `before`.
+    pub fn since(self, before: Tally) -> Tally {
+        Tally {
+            on: self.on - before.on,
+            off: self.off - before.off,
+            waiting: self.waiting.saturating_sub(before.waiting),
+            stopped: self.stopped - before.stopped,
+            written: self.written - before.written,
+        }
+    }
+}
+
 /// A [`switch`] of many sites, prepared before all threads are stopped for it.
 pub struct PreparedSwitch(Prepared<Errno>);
 

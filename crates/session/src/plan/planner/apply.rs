@@ -1,0 +1,91 @@
+//! Applies a new selection to a session whose process runs.
+
+use super::{Planner, Refusal, Tally, wait_until_known};
+use crate::setup;
+use calltap_collect::metadata::Metadata;
+use calltap_process::target::Target;
+use calltap_selection::{ParsedSelection, Selection, chooser};
+use calltap_trace::{Record, TracerInfo};
+use std::sync::Arc;
+
+/// A selection that replaces the one of the session.
+pub struct Replacement<'s> {
+    /// The session's selection, with the state of the daemon that converts first calls.
+    pub before: &'s Selection,
+    /// The new one. The daemon obeys what its words say.
+    pub after: Arc<ParsedSelection>,
+    /// Whether the functions that it selects are traced now.
+    pub on: bool,
+}
+
+/// Result of a [`Planner::apply`].
+pub struct Applied {
+    /// The session's selection from now on.
+    pub words: Selection,
+    /// Its tracers.
+    pub tracers: Vec<TracerInfo>,
+    /// Counts of the change.
+    pub tally: Tally,
+    /// Notes for the user.
+    pub notes: Vec<String>,
+}
+
+impl<'a> Planner<'a> {
+    /// Traces a new selection, in all processes of the session. Writes only the sites that differ.
+    /// After an error, the former selection is traced.
+    pub fn apply(
+        &mut self,
+        target: &Target,
+        Replacement { before, after, on }: Replacement<'_>,
+        emit: &mut (dyn FnMut(Metadata) + Send),
+    ) -> Result<Applied, Refusal> {
+        let mut words = after.words.clone();
+        // The daemon's own state is kept, whatever the request says.
+        let written = std::mem::replace(&mut words.ftraced, before.ftraced.clone());
+        if words.int3 {
+            self.allow_int3(target.pid);
+        }
+        if on {
+            self.widen(target, &|candidates| after.selector.reach(candidates));
+            setup::check_selection(&after.selector, self.candidates())?;
+        }
+        let (tally, mut notes) = (self.tally, Vec::new());
+        let (recording, began) = (self.sites_on(), self.event_ticks());
+        self.choose_other(Box::new(chooser(Arc::clone(&after), on)), &words, before)?;
+        self.resume_python_if_described(on, &words);
+        let mut noted = |news: Metadata| {
+            notes.extend(news.note().map(str::to_owned));
+            emit(news);
+        };
+        self.sync_all_processes(target, &mut noted)?;
+        self.report_switched_off((&recording, began), &mut noted);
+        notes.extend(self.trouble());
+        emit(Record::Note { text: changed(&words, on) }.into());
+        // Events after the answer must reach a collector that knows of the change. It would
+        // otherwise report a call of a disabled function as left.
+        wait_until_known(emit);
+        self.resume_python(on, &words);
+        let tally = self.tally.since(tally);
+        if let (Some(own), Some(written)) = (&mut words.ftraced, written)
+            && own.obey(&written)
+        {
+            if own.enabled {
+                self.resume_recording();
+            }
+            if let Err(error) = self.convert(target, own, emit) {
+                notes.push(error.to_string());
+                emit(Record::Note { text: error.to_string() }.into());
+            }
+        }
+        Ok(Applied { words, tracers: after.tracers.clone(), tally, notes })
+    }
+}
+
+/// Returns the trace's note about a changed selection.
+fn changed(words: &Selection, on: bool) -> String {
+    let state = if on { "on" } else { "off" };
+    let filter: Vec<&String> = words.given_filter().collect();
+    let python = words.traces_python().then(|| format!("Python functions {:?}, ", words.python));
+    let (python, notrace) = (python.unwrap_or_default(), &words.notrace);
+    format!("selection changed: {python}filter {filter:?}, notrace {notrace:?}, tracing {state}")
+}
