@@ -26,6 +26,7 @@
 //! nothing at an entry.
 
 mod copies;
+mod entered;
 mod fit;
 mod lost;
 mod moves;
@@ -58,7 +59,12 @@ const SLOTS: u64 = 1 << (64 - SLOT);
 /// first entry fits; no return equals it.
 const BOTTOM: Frame = TAIL | (TAIL - 1);
 /// Largest distance of two slots on one stack, in units of 8 bytes: 256 KiB.
-pub(crate) const NEAR: u64 = 256 << 10 >> 3;
+const NEAR: u64 = 256 << 10 >> 3;
+/// Largest distance of an entry below the newest frame of a stack that the thread was not on, or
+/// above the outermost frame of the one that it was on, for the entry to be on that stack: 16 KiB.
+/// Small stacks lie next to each other, and a first entry on one of them lies within [`NEAR`] of the
+/// frames of the next one.
+const CLOSE: u64 = 16 << 10 >> 3;
 /// Number of frames that are searched, at an entry, for the frame that it is next to. Beyond them
 /// only the entry's own stack is.
 const SEARCHED: usize = 4096;
@@ -82,8 +88,8 @@ pub struct OpenCalls {
     placed: bool,
     /// Frames on stacks that the thread has left for others.
     suspended: SuspendedStacks,
-    /// Top of the next stack below: an entry at or below this slot is not called by the newest
-    /// frame, as another stack begins there.
+    /// Top of the next stack below, or its highest open frame: an entry at or below this slot is not
+    /// called by the newest frame, as another stack begins there.
     floor: u64,
     /// The slot of the last nonlocal exit, while the frames that it leaves may be open.
     nonlocal: Option<u64>,
@@ -320,10 +326,10 @@ impl OpenCalls {
         if !self.placed {
             return (unrecorded as u32, Vec::new());
         }
-        let next_to = self.next_to(frame, code);
-        if next_to == Some(0) && slot_of(frame) > self.floor {
+        if self.is_called_by_newest(frame, code) {
             return (unrecorded as u32, Vec::new());
         }
+        let next_to = self.next_to(frame, code);
         let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
         if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
@@ -375,76 +381,10 @@ impl OpenCalls {
     /// Sets the floor for a thread on the stack of this slot. No entry fits until the frames that a
     /// nonlocal exit has left are ended.
     fn find_floor(&mut self, slot: u64) {
-        let floor = self.suspended.top_below(slot).unwrap_or(0);
+        let newest_first = self.frames[1..=self.depth].iter().rev().take(SEARCHED);
+        let others = newest_first.map(|frame| place_of(*frame)).filter(|place| *place < slot);
+        let floor = self.suspended.top_below(slot).into_iter().chain(others).max().unwrap_or(0);
         self.floor = if self.nonlocal.is_some() { u64::MAX } else { floor };
-    }
-
-    /// Returns how many of the newest frames an entry proves dead.
-    fn left_by(&self, frame: Frame, code: u32) -> usize {
-        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame, code))
-    }
-
-    /// Returns how many frames are newer than the frame that an entry is next to; `None` if it is
-    /// next to none.
-    fn next_to(&self, frame: Frame, code: u32) -> Option<usize> {
-        let searched = self.searched(frame, code);
-        let newest_first = || self.frames[1..=self.depth].iter().rev().take(searched);
-        // A jump leaves the frame that jumped at the same slot.
-        let is_shared = |open: &Frame| distance_below(*open, slot_of(frame)) == 0;
-        let shared = || if is_tail(code) { newest_first().position(is_shared) } else { None };
-        // A nested call leaves all frames that share its slot open.
-        let nearest = u64::from(code != code::NESTED_ENTRY);
-        let next_to = || {
-            newest_first().position(|open| (nearest..=NEAR).contains(&distance_below(*open, slot_of(frame))))
-        };
-        shared().or_else(next_to)
-    }
-
-    /// Returns how many of the newest frames to search at an entry: all if it ends more than are
-    /// searched usually. On one stack, frames lie the higher the older they are. A nonlocal exit
-    /// may lead from another stack into the middle of many frames.
-    fn searched(&self, frame: Frame, code: u32) -> usize {
-        if code == code::NONLOCAL {
-            return usize::MAX;
-        }
-        let distance = |back: usize| slot_of(frame).wrapping_sub(place_of(self.frames[self.depth - back]));
-        let is_below = |back: usize| distance(back) & (SLOTS - 1) <= LARGEST_STACK;
-        if self.depth <= SEARCHED || !is_below(0) || !is_below(SEARCHED) {
-            return SEARCHED;
-        }
-        let (mut below, mut other) = (SEARCHED, 2 * SEARCHED);
-        while other < self.depth && is_below(other) {
-            (below, other) = (other, 2 * other);
-        }
-        other = other.min(self.depth);
-        while other - below > 1 {
-            let middle = below.midpoint(other);
-            if is_below(middle) { below = middle } else { other = middle }
-        }
-        // The frames on both sides, of which the outer one may be missing.
-        let is_near = |back: usize| {
-            back < self.depth && is_beside(slot_of(frame), place_of(self.frames[self.depth - back]))
-        };
-        if is_near(below) || is_near(other) { usize::MAX } else { SEARCHED }
-    }
-
-    /// Returns how many of the newest frames lie below an entry that is next to none.
-    fn below_all(&self, frame: Frame, code: u32) -> usize {
-        let open = &self.frames[1..=self.depth];
-        let searched = self.searched(frame, code);
-        let newest_first = || open.iter().rev().take(searched);
-        // Frames of the newest stack below the entry are dead, unless the entry is on another
-        // stack.
-        let stack = newest_first()
-            .zip(newest_first().skip(1))
-            .take_while(|(inner, outer)| distance_below(**outer, slot_of(**inner)) <= NEAR);
-        let count = open.len().min(1 + stack.count());
-        let outermost = open.len().checked_sub(count).and_then(|at| open.get(at));
-        let is_above = |outermost: &Frame| {
-            // No frame of a stack lies above the stack's beginning.
-            distance_below(frame, slot_of(*outermost)) <= NEAR && !self.suspended.is_top(slot_of(*outermost))
-        };
-        if outermost.is_some_and(is_above) { count } else { 0 }
     }
 
     fn open(&mut self, frame: Frame) {

@@ -7,7 +7,6 @@
 //! goroutines.
 
 use super::Collector;
-use crate::pairing::NEAR;
 use crate::reader::{Extent, Reader};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -104,9 +103,7 @@ impl Collector<'_> {
             Some((reader.distance_above(raw)?, other))
         };
         let nearest = others.filter_map(distance).min();
-        let Some((_, other)) = nearest.filter(|(above, _)| *above <= NEAR && *above < nearest_own) else {
-            return;
-        };
+        let Some((_, other)) = nearest.filter(|(above, _)| *above < nearest_own) else { return };
         let frames = self.readers[other].as_mut().map(|other| other.give_stack(raw)).unwrap_or_default();
         self.readers[place].iter_mut().for_each(|own| own.take_stack(&frames));
     }

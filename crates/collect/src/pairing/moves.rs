@@ -1,7 +1,7 @@
 //! Moves the frames of a stack from one thread to another, when the stack does.
 
 use super::{
-    Frame, NEAR, OpenCalls, SLOT, SLOTS, distance_below, frame_of, is_beside, is_call_of, is_tail, place_of,
+    CLOSE, Frame, OpenCalls, SLOT, SLOTS, distance_below, frame_of, is_beside, is_call_of, is_tail, place_of,
     slot_of,
 };
 use crate::raw::RawEvent;
@@ -46,8 +46,8 @@ impl OpenCalls {
         self.frames[1..=self.depth].iter().rev().any(|open| is_call_of(*open, frame))
     }
 
-    /// Returns how far above an event the nearest frame lies; of a return, only its own frame
-    /// counts.
+    /// Returns how far above an event the nearest frame lies, if it may be on the same stack; of a
+    /// return, only its own frame counts.
     pub(crate) fn distance_above(&self, raw: RawEvent) -> Option<u64> {
         let (frame, returns) = (frame_of(raw), raw.code() == code::EXIT);
         let nearest = u64::from(!is_tail(raw.code()) && raw.code() != code::NESTED_ENTRY);
@@ -55,16 +55,33 @@ impl OpenCalls {
             let above = distance_below(place_of(*open) << SLOT, slot_of(frame));
             match returns {
                 true => is_call_of(*open, frame).then_some(0),
-                false => (nearest..=NEAR).contains(&above).then_some(above),
+                false => (nearest..=CLOSE).contains(&above).then_some(above),
             }
         };
         let open = self.frames[1..=self.depth].iter();
         open.chain(self.suspended.near(slot_of(frame))).filter_map(distance).min()
     }
 
+    /// Whether an event shows that the thread is on the stack of its newest frame. That of a
+    /// nonlocal exit is not known.
+    pub(crate) fn stays(&self, raw: RawEvent) -> bool {
+        let open = &self.frames[1..=self.depth];
+        let (others, stack) = open.split_at(open.len() - self.suspended.newest_stack(open));
+        let frame = frame_of(raw);
+        match raw.code() {
+            code::EXIT => stack.iter().any(|open| is_call_of(*open, frame)),
+            code::CALL | code::NONLOCAL => false,
+            _ => {
+                let distance = |open: &Frame| distance_below(place_of(*open) << SLOT, slot_of(frame));
+                let nearest = |frames: &[Frame]| frames.iter().map(distance).min().unwrap_or(u64::MAX);
+                nearest(stack) <= nearest(others).min(CLOSE)
+            }
+        }
+    }
+
     /// Removes the frames of the stack that an event is on, for another thread that continues
     /// there. Returns them, and how many of the newest open calls they are. `is_newest`: this
-    /// thread has no later event, so that it may have left the stack of its newest frames.
+    /// thread may have left the stack of its newest frames.
     pub(crate) fn give_stack(&mut self, raw: RawEvent, is_newest: bool) -> (Vec<Frame>, u32) {
         let Some(distance) = self.distance_above(raw) else { return (Vec::new(), 0) };
         let place = slot_of(frame_of(raw)).wrapping_add(distance) & (SLOTS - 1);

@@ -15,7 +15,7 @@
 //! first entry on each counts as a call on the stack that was seen last. The first return on a
 //! stack corrects that.
 
-use super::{Frame, NEAR, SLOT, TAIL, distance_below, place_of, site_of, slot_of};
+use super::{CLOSE, Frame, NEAR, SLOT, TAIL, distance_below, place_of, site_of, slot_of};
 use calltap_trace::{Event, EventKind, SiteId, ThreadEncoder};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -70,7 +70,7 @@ impl SuspendedStacks {
             let places = frames.iter().map(|frame| place_of(*frame));
             places.filter(|place| *place >= slot).min()
         });
-        let is_near = innermost.unwrap_or(top) - slot <= NEAR;
+        let is_near = innermost.map_or(top - slot <= NEAR, |innermost| innermost - slot <= CLOSE);
         let is_nearer = anchor.is_none_or(|anchor| anchor < slot || anchor > top);
         (is_near && is_nearer).then_some(top)
     }

@@ -56,7 +56,10 @@ impl Reader {
     /// Removes and returns the frames on the stack of an event, for another thread that continues
     /// there.
     pub(crate) fn give_stack(&mut self, raw: RawEvent) -> Vec<Frame> {
-        let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since);
+        // One thread at a time runs on a stack.
+        let next = self.waiting.items.front();
+        let stays = next.is_some_and(|next| matches!(next, Item::Event(raw, _) if self.open.stays(*raw)));
+        let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since && !stays);
         push_switch(raw.ticks, left, Vec::new(), &mut self.encoder);
         frames
     }

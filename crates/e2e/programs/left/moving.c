@@ -10,7 +10,10 @@ enum { RUN, BODY, WORK, DEEP, YIELDS, LEAF, WORKER, FUNCTIONS };
 static const char *const names[] = {"run", "body", "work", "deep", "yields", "leaf", "worker"};
 static long noted[FUNCTIONS][FUNCTIONS];
 #define NOTE(function, by) __atomic_fetch_add(&noted[function][by], 1, __ATOMIC_RELAXED)
-enum { COROUTINES = 100, THREADS = 4, ROUNDS = 20, ROOM = 1 << 20 };
+#ifndef ROOM
+#define ROOM (1 << 20)
+#endif
+enum { COROUTINES = 100, THREADS = 4, ROUNDS = 20 };
 static struct coroutine { ucontext_t own, *back; int done; } all[COROUTINES];
 static struct coroutine *queue[COROUTINES];
 static int first, count, left = COROUTINES;

@@ -329,8 +329,8 @@ fn a_forked_child_goes_on_in_the_calls_of_its_parent() {
     }
 }
 
-fn check_moving(build: &Build) {
-    let program = compile(build, &["moving.c"], &["-pthread"]);
+fn check_moving(build: &Build, room: &str) {
+    let program = compile(build, &["moving.c"], &["-pthread", room]);
     let flags: Vec<Flags> = vec![vec![]];
     let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
     let lines = recording.run.stdout.lines().filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '));
@@ -351,8 +351,29 @@ fn check_moving(build: &Build) {
 
 #[test]
 fn coroutines_that_go_on_in_other_threads_keep_their_callers() {
+    check_moving(GCC, "-DROOM=1048576");
+    check_moving(&BARE[0], "-DROOM=1048576");
+    check_moving(GCC, "-DROOM=65536");
+}
+
+#[test]
+fn threads_on_neighbouring_stacks_keep_their_own_calls() {
     for build in [GCC, &BARE[0]] {
-        check_moving(build);
+        let program = compile(build, &["neighbours.c"], &["-pthread"]);
+        let flags: Vec<Flags> = vec![vec![]];
+        let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
+        let mut seen = BTreeMap::<String, u64>::new();
+        for [function, caller] in columns(&recording, ["function", "caller"]) {
+            // Only an unmodified build has the thread's function as well.
+            let caller = if caller == "thread" { "" } else { &caller };
+            *seen.entry(format!("{function},{caller}")).or_default() += 1;
+        }
+        seen.retain(|call, _| {
+            ["root,", "step,", "leaf,", "handled,"].iter().any(|name| call.starts_with(name))
+        });
+        let expected = [("handled,", 10000), ("leaf,handled", 10000), ("leaf,step", 320_000)];
+        let expected = expected.into_iter().chain([("root,", 80000), ("step,root", 160_000)]);
+        assert_eq!(seen, expected.map(|(call, count)| (call.to_owned(), count)).collect());
     }
 }
 

@@ -55,6 +55,31 @@ fn frames_stay_with_a_thread_that_has_later_events_on_their_stack() {
     assert_eq!(open.give_stack(raw("l@900003"), true).1, 2);
 }
 
+#[test]
+fn a_call_far_below_the_frames_of_another_thread_is_on_a_stack_of_its_own() {
+    // 64 KiB lie between the two: stacks of this size are next to each other.
+    check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "l@908194", "", 0);
+    check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "l@902000", "by", 2);
+}
+
+/// Checks whether `event` shows that a thread is on the stack of its newest frame after `events`.
+fn check_stays(events: &str, event: &str, expected: bool) {
+    let mut open = OpenCalls::new(true);
+    events.split_whitespace().for_each(|word| open.follow(raw(word)));
+    assert_eq!(open.stays(raw(event)), expected, "{events} {event}");
+}
+
+#[test]
+fn a_thread_with_its_next_event_on_a_stack_has_not_left_it() {
+    check_stays("w@1 r@2 b@900001 y@900002", "/y@900002", true);
+    check_stays("w@1 r@2 b@900001 y@900002", "/b@900001", true);
+    check_stays("w@1 r@2 b@900001 y@900002", "l@900003", true);
+    check_stays("w@1 r@2 b@900001 y@900002", "/r@2", false);
+    check_stays("w@1 r@2 b@900001 y@900002", "l@3", false);
+    check_stays("w@1 r@2 b@900001 y@900002", "b@1900001", false);
+    check_stays("", "l@3", false);
+}
+
 /// Checks whether `event` shows a thread on a far stack, after `events` and with these `unrecorded`
 /// functions.
 fn check_far(events: &str, unrecorded: &str, nonlocal: &str, event: &str, expected: bool) {
