@@ -238,7 +238,7 @@ impl Types {
         }
         let is_unprototyped = self.is_unprototyped(place);
         let mut is_other = self.has_other_convention(place);
-        let mut parameters = Vec::new();
+        let (mut is_promoted, mut parameters) = (false, Vec::new());
         for child in self.children(place, gimli::DW_TAG_formal_parameter) {
             let name = self.inherited(child, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
             let (unit, value) = self.inherited(child, DW_AT_type)?;
@@ -253,7 +253,13 @@ impl Types {
             if classes.unknown && location.is_some_and(Location::is_integer_register) {
                 classes.become_integer(of);
             }
-            let passed = next.place(of, classes, rust, gcc);
+            let mut passed = next.place(of, classes, rust, gcc);
+            // LLVM may pass the value behind a reference instead: then the reference has no place,
+            // and the value may have taken a register of another kind than an address.
+            is_promoted |= rust && location.is_none() && of.shape == Shape::Pointer;
+            if is_promoted && location.is_none() {
+                passed = Passed::Unread(Unread::Unknown);
+            }
             is_other |= location.is_some_and(|location| location.contradicts(passed));
             parameters.push(Parameter { name, of, passed });
         }
