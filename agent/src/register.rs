@@ -125,6 +125,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     let thread = session.private().threads.get(index as usize)?;
     entry.process.store(process, Relaxed);
     entry.tid.store(sys::tid(), Relaxed);
+    entry.block.store(word::thread_pointer(), Relaxed);
     for (place, word) in entry.name.iter().zip(sys::thread_name()) {
         place.store(word, Relaxed);
     }

@@ -38,7 +38,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Version of the layouts. Every change of a layout in this crate, or of the journal's, raises it.
-pub const VERSION: u32 = 26;
+pub const VERSION: u32 = 27;
 
 /// Most bytes of a path passed between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -81,7 +81,7 @@ pub const CHUNKS_AT: usize = (PYTHON_AT + python::SIZE).next_multiple_of(CHUNK_S
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
 const _: () = assert!(size_of::<ProcessEntry>() == 728);
-const _: () = assert!(size_of::<ThreadEntry>() == 64);
+const _: () = assert!(size_of::<ThreadEntry>() == 128);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 
 /// Source of the events' time ([`Control::clock`]).
@@ -284,7 +284,7 @@ impl Image {
 
 /// A traced thread.
 #[derive(Debug, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct ThreadEntry {
     /// A [`ThreadState`].
     pub state: AtomicU32,
@@ -311,6 +311,9 @@ pub struct ThreadEntry {
     /// Counter that the thread raises before and after it clears its oldest chunk for reuse
     /// (overwrite mode): odd meanwhile.
     pub reuses: AtomicU32,
+    /// Address of the thread's control block, where a C library has made the thread: its first
+    /// stack lies below.
+    pub block: AtomicU64,
 }
 
 /// State of a [`ThreadEntry`].

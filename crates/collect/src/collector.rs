@@ -18,25 +18,21 @@ use crate::callers::Unwinding;
 use crate::goroutines::Goroutines;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
-use crate::metadata::{Followed, Metadata, SwitchedOff};
+use crate::metadata::Metadata;
 use crate::output::{Consumer, Output};
-use crate::pairing::OpenCalls;
 use crate::profile::Sums;
-use crate::reader::history::History;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
-use crate::waits::kernel::Kernel;
-use crate::waits::switches::Switches;
 use calltap_abi::Clock;
-use calltap_trace::{ClockPair, Error, Process, Record};
-use held::HeldThreads;
-use std::collections::{HashMap, VecDeque};
-use std::fs;
+use calltap_trace::{ClockPair, Error, Record};
+use kernel::KernelSources;
+use moves::Moves;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use sweep::Sweep;
+use threads::{Processes, Threads};
 
 /// Pause after a pass that found events.
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
@@ -120,57 +116,36 @@ pub struct Collector<'a> {
     timed: bool,
     /// Reader of each thread that is read, by index of the thread entry.
     readers: Vec<Option<Box<Reader>>>,
-    /// Process id of each process of the session, by index.
-    processes: Vec<u32>,
-    /// Whether each of `processes` has executed another program by now, which has another entry.
-    replaced: Vec<bool>,
-    /// The newest followed process of each process id.
-    followed: HashMap<u32, Followed>,
-    /// Functions that were disabled since threads were last looked for: a thread that is found now
-    /// may have calls of them open.
-    switched_off: Vec<Arc<SwitchedOff>>,
-    next_thread: u32,
+    threads: Threads,
+    processes: Processes,
     goroutines: Goroutines,
-    /// Number of threads that are read.
-    threads: u32,
-    /// Threads that have begun since ended ones were last looked for.
-    begun: u32,
-    /// Threads that may begin to be traced at once, before any of them is known.
-    expected: u32,
-    totals: Totals,
-    namespace: u64,
-    rates: Option<Arc<Rates>>,
-    live: Option<Live<'a>>,
-    /// Whether the clocks are compared twice before any event is read.
-    settled: bool,
-    /// Time of the last handover; `None` while a live view is off.
-    flushed: Option<Instant>,
-    /// Profile sums of ended threads, shared with commands that ask for them during the recording.
-    sums: Arc<Mutex<Sums>>,
-    /// The clocks at the start of the session.
-    began: Option<ClockPair>,
+    moves: Moves,
+    kernel: KernelSources,
     /// Finds callers in copies of stacks.
     unwinding: Unwinding,
-    /// Reads context switches of the threads.
-    switches: Option<Switches>,
-    /// Finds the waits of the threads that calltap has caused.
-    held: Option<HeldThreads>,
-    /// Reads wakings and system calls of the threads.
-    kernel: Option<Kernel>,
+    totals: Totals,
+    rates: Option<Arc<Rates>>,
+    handover: Handover<'a>,
+    /// The clocks at the start of the session.
+    began: Option<ClockPair>,
+    /// Events behind this time are left out.
+    until: u64,
+    /// Profile sums of ended threads, shared with commands that ask for them during the recording.
+    sums: Arc<Mutex<Sums>>,
     /// Publishes the number of calls read so far.
     calls: Option<&'a AtomicU64>,
     /// Calls of threads that have ended.
     ended_calls: u64,
-    /// Events behind this time are left out.
-    until: u64,
-    /// Newest events of threads that have ended, by process and entry; oldest first.
-    histories: VecDeque<((u32, u32), History)>,
-    /// Whether events of threads wait for those of other threads.
-    has_moves: bool,
-    /// Number of threads seen when [`Collector::watch_stacks`] last ran.
-    watched: u32,
-    /// Calls that were open at the fork, of forked processes whose first thread is not read yet.
-    copied: HashMap<u32, (OpenCalls, Process)>,
+}
+
+/// When events are handed over to the consumer.
+#[derive(Default)]
+struct Handover<'a> {
+    live: Option<Live<'a>>,
+    /// Time of the last handover; `None` while a live view is off.
+    last: Option<Instant>,
+    /// Whether the clocks are compared twice before any event is read.
+    settles: bool,
 }
 
 impl<'a> Collector<'a> {
@@ -182,7 +157,6 @@ impl<'a> Collector<'a> {
         records: Receiver<Metadata>,
         clock: Clock,
     ) -> Collector<'a> {
-        use std::os::unix::fs::MetadataExt;
         Collector {
             shared,
             output: Output::new(consumer).introducing(shared),
@@ -191,34 +165,20 @@ impl<'a> Collector<'a> {
             overwrite: shared.control().overwrite.load(Relaxed) != 0,
             timed: matches!(clock, Clock::Tsc | Clock::Sparse),
             readers: Vec::new(),
-            processes: Vec::new(),
-            replaced: Vec::new(),
-            followed: HashMap::new(),
-            switched_off: Vec::new(),
-            next_thread: 0,
+            threads: Threads::default(),
+            processes: Processes::new(),
             goroutines: Goroutines::default(),
-            threads: 0,
-            begun: 0,
-            expected: 0,
-            totals: Totals::default(),
-            namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
-            rates: None,
-            live: None,
-            settled: false,
-            flushed: None,
-            sums: Arc::default(),
-            began: None,
+            moves: Moves::default(),
+            kernel: KernelSources::default(),
             unwinding: Unwinding::default(),
-            switches: None,
-            held: None,
-            kernel: None,
+            totals: Totals::default(),
+            rates: None,
+            handover: Handover::default(),
+            began: None,
+            until: u64::MAX,
+            sums: Arc::default(),
             calls: None,
             ended_calls: 0,
-            until: u64::MAX,
-            histories: VecDeque::new(),
-            has_moves: false,
-            watched: 0,
-            copied: HashMap::new(),
         }
     }
 
@@ -234,10 +194,10 @@ impl<'a> Collector<'a> {
 
     fn collect(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
         let (mut swept, mut until) = (Instant::now(), SWEEP);
-        self.flushed = self.live.is_none().then_some(swept);
+        self.handover.last = self.handover.live.is_none().then_some(swept);
         let now = self.compare_clocks();
         self.began.get_or_insert(now);
-        if self.settled && self.timed {
+        if self.handover.settles && self.timed {
             std::thread::sleep(SETTLE);
             self.compare_clocks();
         }
@@ -249,7 +209,7 @@ impl<'a> Collector<'a> {
             // The agent clears this when the recorder was stopped for too long.
             let accepts = !last && self.output.failed.is_none();
             self.shared.control().recording.store(accepts.into(), Relaxed);
-            self.shared.provide_chunks(self.threads.max(self.expected));
+            self.shared.provide_chunks(self.threads.count.max(self.threads.expected));
             self.take_records();
             self.find_threads();
             let sweep = last || swept.elapsed() >= until;
@@ -291,13 +251,13 @@ impl<'a> Collector<'a> {
 
     /// Whether it is time to hand events over.
     fn is_due(&self, last: bool) -> bool {
-        let late = |after: Duration| self.flushed.is_some_and(|flushed| flushed.elapsed() >= after);
-        match self.live {
+        let late = |after: Duration| self.handover.last.is_some_and(|flushed| flushed.elapsed() >= after);
+        match self.handover.live {
             None => last || late(FLUSH),
             Some(live) => {
                 let asked = |due: &Due| due.asked.load(Acquire) != due.served.load(Relaxed);
                 let on = live.on.load(Acquire);
-                self.flushed.is_some() != on
+                self.handover.last.is_some() != on
                     || last && on
                     || late(live.interval)
                     || live.due.is_some_and(asked)
@@ -318,11 +278,11 @@ impl<'a> Collector<'a> {
     }
 
     fn hand_over(&mut self, last: bool) {
-        let on = self.live.is_none_or(|live| live.on.load(Acquire));
-        let due = self.live.and_then(|live| live.due);
+        let on = self.handover.live.is_none_or(|live| live.on.load(Acquire));
+        let due = self.handover.live.and_then(|live| live.due);
         let asked = due.map_or(0, |due| due.asked.load(Acquire));
-        self.flushed = on.then(Instant::now);
-        let now = if self.live.is_some() && !last {
+        self.handover.last = on.then(Instant::now);
+        let now = if self.handover.live.is_some() && !last {
             // Threads that have begun since the last pass are read too.
             self.take_records();
             self.find_threads();
@@ -345,7 +305,7 @@ impl<'a> Collector<'a> {
     fn take_records(&mut self) {
         while let Ok(news) = self.records.try_recv() {
             if let Metadata::Followed(followed) = &news {
-                self.followed.insert(followed.pid, followed.clone());
+                self.processes.followed.insert(followed.pid, followed.clone());
             }
             if let Metadata::Kept(change) = &news {
                 self.output.change(change);
@@ -356,7 +316,7 @@ impl<'a> Collector<'a> {
             if let Metadata::SwitchedOff(off) = &news {
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
                 self.goroutines.switch_off(off);
-                self.switched_off.push(Arc::clone(off));
+                self.threads.switched_off.push(Arc::clone(off));
             }
             news.tell(&mut |record| {
                 self.goroutines.note(record);
@@ -370,7 +330,7 @@ impl<'a> Collector<'a> {
         let (mut got, mut has_memory) = (false, true);
         let most = match extent {
             Extent::Rest => u32::MAX,
-            _ if self.has_moves => MOST_WAITING,
+            _ if self.moves.are_any => MOST_WAITING,
             _ => MOST_CHUNKS,
         };
         for reader in self.readers.iter_mut().flatten() {
@@ -382,7 +342,7 @@ impl<'a> Collector<'a> {
             }
             // A pass over many threads takes long, and others take chunks meanwhile.
             if came && has_memory && extent != Extent::Rest {
-                has_memory = self.shared.provide_chunks(self.threads.max(self.expected));
+                has_memory = self.shared.provide_chunks(self.threads.count.max(self.threads.expected));
             }
         }
         self.gather_goroutines();
@@ -417,10 +377,10 @@ impl<'a> Collector<'a> {
             self.output.record(&Record::Loss(loss));
         }
         self.read_switches(false);
-        if let Some(switches) = &mut self.switches {
+        if let Some(switches) = &mut self.kernel.switches {
             switches.hand_over(&mut self.output);
         }
-        if let Some(kernel) = &mut self.kernel {
+        if let Some(kernel) = &mut self.kernel.events {
             kernel.hand_over(&mut self.output);
         }
         self.output.flush(now);

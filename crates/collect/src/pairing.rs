@@ -54,7 +54,7 @@ const FAR: Frame = 1 << 63;
 /// First bit of the slot in a frame.
 const SLOT: u32 = 22;
 /// Modulus in which slots are compared.
-const SLOTS: u64 = 1 << (64 - SLOT);
+pub(crate) const SLOTS: u64 = 1 << (64 - SLOT);
 /// Sentinel in front of the outermost frame. Its slot counts as above any entry's, so that every
 /// first entry fits; no return equals it.
 const BOTTOM: Frame = TAIL | (TAIL - 1);
@@ -203,7 +203,7 @@ impl OpenCalls {
         event: impl Fn(&T) -> RawEvent,
         encoder: &mut ThreadEncoder,
     ) -> (usize, usize) {
-        if self.suspended.is_one_stack() && self.nonlocal.is_none() {
+        if self.is_on_one_stack() && self.nonlocal.is_none() {
             self.pair_rows::<false, T>(words, event, encoder)
         } else {
             self.pair_rows::<true, T>(words, event, encoder)
@@ -279,6 +279,11 @@ impl OpenCalls {
         let left = self.left_by(frame_of(raw), code::ENTRY);
         self.depth -= left;
         left as u32
+    }
+
+    /// Whether all frames lie on one stack, as far as is known.
+    fn is_on_one_stack(&self) -> bool {
+        self.suspended.is_one_stack() && self.floor == 0
     }
 
     /// Whether no call is open.

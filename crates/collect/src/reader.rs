@@ -52,6 +52,8 @@ pub struct Reader {
     pub process: u32,
     /// Thread id; 0 once another thread has it.
     pub tid: u32,
+    /// Address of its control block; 0 if it has none.
+    pub block: u64,
     /// Numbers of events in the trace.
     pub totals: Loss,
     /// Whether events were read since this was last cleared.
@@ -116,6 +118,7 @@ impl Reader {
             entry,
             process,
             tid,
+            block: 0,
             totals: Loss { thread: id, ..Loss::default() },
             active: true,
             begun: false,

@@ -8,14 +8,14 @@ impl Collector<'_> {
     pub(super) fn gather_goroutines(&mut self) {
         for reader in self.readers.iter_mut().flatten().filter(|reader| !reader.of_go.is_empty()) {
             let (of, events) = ((reader.process, reader.totals.thread), &mut reader.of_go);
-            self.goroutines.take(of, events, &mut self.next_thread, &mut self.output);
+            self.goroutines.take(of, events, &mut self.threads.next, &mut self.output);
         }
     }
 
     /// Takes the events of goroutines from the reader of a thread that has ended.
     pub(super) fn take_goroutines_of(&mut self, reader: &mut Reader) {
         let (of, events) = ((reader.process, reader.totals.thread), &mut reader.of_go);
-        self.goroutines.take(of, events, &mut self.next_thread, &mut self.output);
+        self.goroutines.take(of, events, &mut self.threads.next, &mut self.output);
     }
 
     /// Pairs the events of goroutines until now. All threads are read until then first.

@@ -8,15 +8,26 @@ use crate::waits::switches::{self, Switches};
 use calltap_sched::{Refused, Sched};
 use calltap_trace::Record;
 
+/// Where the kernel's records come from.
+#[derive(Default)]
+pub(super) struct KernelSources {
+    /// Reads context switches of the threads.
+    pub switches: Option<Switches>,
+    /// Finds the waits of the threads that calltap has caused.
+    held: Option<HeldThreads>,
+    /// Reads wakings and system calls of the threads.
+    pub events: Option<Kernel>,
+}
+
 impl Collector<'_> {
     /// Hands over context switches as well, or records why there are none.
     pub fn scheduling(mut self, sched: Option<Result<Sched, Refused>>) -> Self {
         let Some(sched) = sched else { return self };
         let sched =
             sched.map_err(|refused| self.output.record(&Record::Scheduling(switches::refusal(&refused))));
-        self.switches = sched.ok().map(Switches::new);
-        if let Some(switches) = &self.switches {
-            self.held = Some(HeldThreads::begin(self.shared));
+        self.kernel.switches = sched.ok().map(Switches::new);
+        if let Some(switches) = &self.kernel.switches {
+            self.kernel.held = Some(HeldThreads::begin(self.shared));
             self.output.record(&Record::Scheduling(switches.outcome()));
         }
         self
@@ -24,8 +35,8 @@ impl Collector<'_> {
 
     /// Hands over wakings and system calls as well, or records why there are none.
     pub fn tracepoints(mut self, tracepoints: Tracepoints) -> Self {
-        self.kernel = Kernel::new(tracepoints, self.shared);
-        if let Some(kernel) = &self.kernel {
+        self.kernel.events = Kernel::new(tracepoints, self.shared);
+        if let Some(kernel) = &self.kernel.events {
             self.output.record(&kernel.outcome());
         }
         self
@@ -42,12 +53,12 @@ impl Collector<'_> {
 
     /// Reads the rings of context switches and the times for which calltap held threads.
     fn read_rings(&mut self) {
-        let Some(mut switches) = self.switches.take() else { return };
+        let Some(mut switches) = self.kernel.switches.take() else { return };
         switches.read();
-        if let Some(mut held) = self.held.take() {
+        if let Some(mut held) = self.kernel.held.take() {
             let is_complete = held.take(self.shared, &mut |Held { process, tid, number, time }| {
                 let task = process.map_or(tid, |process| {
-                    let pid = self.processes.get(process as usize).copied().unwrap_or(0);
+                    let pid = self.processes.pids.get(process as usize).copied().unwrap_or(0);
                     self.task(process, pid, tid)
                 });
                 switches.hold(task, number, time);
@@ -55,16 +66,16 @@ impl Collector<'_> {
             if !is_complete {
                 switches.doubt();
             }
-            self.held = Some(held);
+            self.kernel.held = Some(held);
         }
-        self.switches = Some(switches);
+        self.kernel.switches = Some(switches);
     }
 
     /// Reads the kernel's rings before they are full, where more is recorded between two sweeps
     /// than they hold.
     pub(super) fn relieve_kernel(&mut self) {
-        if self.switches.as_ref().is_some_and(Switches::is_filling)
-            || self.kernel.as_ref().is_some_and(Kernel::is_filling)
+        if self.kernel.switches.as_ref().is_some_and(Switches::is_filling)
+            || self.kernel.events.as_ref().is_some_and(Kernel::is_filling)
         {
             self.read_switches(false);
         }
@@ -72,17 +83,17 @@ impl Collector<'_> {
 
     /// Reads the kernel's rings. At the end it first waits until the kernel shows its last records.
     pub(super) fn read_switches(&mut self, last: bool) {
-        if last && (self.switches.is_some() || self.kernel.is_some()) {
+        if last && (self.kernel.switches.is_some() || self.kernel.events.is_some()) {
             std::thread::sleep(calltap_sched::SETTLE);
         }
         self.read_rings();
-        if let Some(switches) = &mut self.switches {
+        if let Some(switches) = &mut self.kernel.switches {
             let outcome = switches.outcome();
             if last && outcome.lost > 0 {
                 self.output.record(&Record::Scheduling(outcome));
             }
         }
-        if let Some(kernel) = &mut self.kernel {
+        if let Some(kernel) = &mut self.kernel.events {
             kernel.read(&mut self.output);
             if last {
                 self.output.record(&kernel.outcome());

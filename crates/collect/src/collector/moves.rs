@@ -14,11 +14,20 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 /// Number of waiting events from which all rings are read and the events paired.
 const MANY: usize = 1 << 17;
 
+/// Whether threads continue on each other's stacks.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// Whether events of threads wait for those of other threads.
+    pub are_any: bool,
+    /// Number of threads seen when [`Collector::watch_stacks`] last ran.
+    watched: u32,
+}
+
 impl Collector<'_> {
     /// Makes the readers of processes with several threads watch for each other's stacks.
     /// Goroutines move with their stacks in their own way.
     pub(super) fn watch_stacks(&mut self) {
-        if std::mem::replace(&mut self.watched, self.totals.threads) == self.totals.threads {
+        if std::mem::replace(&mut self.moves.watched, self.totals.threads) == self.totals.threads {
             return;
         }
         let mut threads: HashMap<u32, u32> = HashMap::new();
@@ -37,8 +46,8 @@ impl Collector<'_> {
     pub(super) fn wait_with_others(&mut self) -> bool {
         let waiting = self.readers.iter().flatten().filter(|reader| reader.is_waiting());
         let processes: HashSet<u32> = waiting.map(|reader| reader.process).collect();
-        self.has_moves = !processes.is_empty();
-        if self.has_moves {
+        self.moves.are_any = !processes.is_empty();
+        if self.moves.are_any {
             let all = self.readers.iter_mut().flatten();
             all.filter(|reader| processes.contains(&reader.process)).for_each(|reader| reader.wait());
         }
@@ -47,7 +56,7 @@ impl Collector<'_> {
 
     /// Pairs the waiting events until now.
     pub(super) fn read_moves(&mut self) {
-        if !self.has_moves || self.overwrite {
+        if !self.moves.are_any || self.overwrite {
             return;
         }
         let now = self.now();
@@ -97,12 +106,11 @@ impl Collector<'_> {
         let own = self.readers[place].as_ref();
         let Some((own, raw)) = own.and_then(|own| Some((own, own.seeks_stack()?))) else { return };
         let nearest_own = own.distance_above(raw).unwrap_or(u64::MAX);
-        let (process, others) = (own.process, self.readers.iter().enumerate());
         let distance = |(other, reader): (usize, &Option<Box<Reader>>)| {
-            let reader = reader.as_ref().filter(|reader| other != place && reader.process == process)?;
+            let reader = reader.as_ref().filter(|reader| other != place && own.may_continue(reader, raw))?;
             Some((reader.distance_above(raw)?, other))
         };
-        let nearest = others.filter_map(distance).min();
+        let nearest = self.readers.iter().enumerate().filter_map(distance).min();
         let Some((_, other)) = nearest.filter(|(above, _)| *above < nearest_own) else { return };
         let frames = self.readers[other].as_mut().map(|other| other.give_stack(raw)).unwrap_or_default();
         self.readers[place].iter_mut().for_each(|own| own.take_stack(&frames));

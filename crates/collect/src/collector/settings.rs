@@ -29,8 +29,9 @@ impl<'a> Collector<'a> {
     }
 
     /// Sets how many threads may begin to be traced at once.
-    pub fn expecting(self, threads: usize) -> Self {
-        Collector { expected: u32::try_from(threads).unwrap_or(u32::MAX), ..self }
+    pub fn expecting(mut self, threads: usize) -> Self {
+        self.threads.expected = u32::try_from(threads).unwrap_or(u32::MAX);
+        self
     }
 
     /// Counts events by site as well, for the governor.
@@ -39,12 +40,14 @@ impl<'a> Collector<'a> {
     }
 
     /// Hands events over interval by interval, for a live view.
-    pub fn live(self, live: Option<Live<'a>>) -> Self {
-        Collector { live, ..self }
+    pub fn live(mut self, live: Option<Live<'a>>) -> Self {
+        self.handover.live = live;
+        self
     }
 
     /// Measures how long a tick is before the first event is handed over.
-    pub fn settled(self, settled: bool) -> Self {
-        Collector { settled, ..self }
+    pub fn settled(mut self, settled: bool) -> Self {
+        self.handover.settles = settled;
+        self
     }
 }

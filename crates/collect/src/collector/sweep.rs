@@ -34,7 +34,7 @@ impl Collector<'_> {
     pub(super) fn sweep(&mut self, which: Sweep) {
         let last = which == Sweep::All;
         if which != Sweep::Open {
-            self.begun = 0;
+            self.threads.begun = 0;
         }
         self.read_switches(last);
         let (mut ended, mut living) = (Vec::new(), Living::default());
@@ -48,11 +48,12 @@ impl Collector<'_> {
             }
             // Ids of another pid namespace cannot be looked up: such threads end with their
             // process, at the end.
-            let pid = self.processes.get(reader.process as usize).copied().filter(|_| {
+            let pid = self.processes.pids.get(reader.process as usize).copied().filter(|_| {
                 let entry = self.shared.process(reader.process);
-                entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.namespace
+                entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.processes.namespace
             });
-            let replaced = self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced);
+            let replaced =
+                self.processes.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced);
             let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
             let over = last || gone || replaced;
             if !over && (self.overwrite || matches!(which, Sweep::Open | Sweep::Ended)) {
@@ -81,14 +82,14 @@ impl Collector<'_> {
 
     /// Ends the readers of ended threads early, where many threads have begun.
     pub(super) fn end_short_threads(&mut self) {
-        if self.begun >= BEGUN.max(self.threads / BEGUN_SHARE) {
+        if self.threads.begun >= BEGUN.max(self.threads.count / BEGUN_SHARE) {
             self.sweep(Sweep::Ended);
         }
     }
 
     /// Ends a reader: writes its remaining events and totals, and frees the thread entry.
     fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
-        self.threads -= 1;
+        self.threads.count -= 1;
         let freed = reader.freed;
         let now = self.ticks_of(self.this_moment());
         reader.end(self.shared, (process_goes_on, now), &mut self.output, &mut self.unwinding);
@@ -100,10 +101,10 @@ impl Collector<'_> {
         add(&mut self.totals.lost_entries, reader.totals.lost_entries);
         add(&mut self.totals.lost_exits, reader.totals.lost_exits);
         self.output.record(&Record::Loss(reader.totals));
-        if let Some(switches) = &mut self.switches {
+        if let Some(switches) = &mut self.kernel.switches {
             switches.end(reader.totals.thread, &mut self.output);
         }
-        if let Some(kernel) = &mut self.kernel {
+        if let Some(kernel) = &mut self.kernel.events {
             kernel.end(reader.totals.thread, &mut self.output);
         }
         self.output.end(reader.totals.thread);

@@ -1,14 +1,18 @@
 //! Registers the processes and threads that join a session: their ids, names, and readers.
 
 use super::Collector;
+use crate::metadata::{Followed, SwitchedOff};
 use crate::pairing::OpenCalls;
 use crate::reader::Reader;
-use crate::reader::history::Fork;
+use crate::reader::history::{Fork, History};
 use calltap_abi::{ThreadEntry, ThreadState};
 use calltap_names::printable_bytes;
 use calltap_process::proc;
 use calltap_trace::{Process, Record, Thread, ThreadId};
+use std::collections::{HashMap, VecDeque};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// Number of living threads whose newest events are kept, 64 KiB each at most.
@@ -16,10 +20,49 @@ const MOST_HISTORIES: u32 = 256;
 /// Number of ended threads whose newest events are kept.
 const HISTORIES: usize = 64;
 
+/// The threads that have joined.
+#[derive(Default)]
+pub(super) struct Threads {
+    /// Number of threads that are read.
+    pub count: u32,
+    /// Threads that have begun since ended ones were last looked for.
+    pub begun: u32,
+    /// Threads that may begin to be traced at once, before any of them is known.
+    pub expected: u32,
+    /// Number of the next thread.
+    pub next: u32,
+    /// Functions that were disabled since threads were last looked for: a thread that is found now
+    /// may have calls of them open.
+    pub switched_off: Vec<Arc<SwitchedOff>>,
+    /// Newest events of threads that have ended, by process and entry; oldest first.
+    histories: VecDeque<((u32, u32), History)>,
+    /// Calls that were open at the fork, of forked processes whose first thread is not read yet.
+    copied: HashMap<u32, (OpenCalls, Process)>,
+}
+
+/// The processes of the session.
+pub(super) struct Processes {
+    /// Process id of each process, by index.
+    pub pids: Vec<u32>,
+    /// Whether each has executed another program by now, which has another entry.
+    pub replaced: Vec<bool>,
+    /// The newest followed process of each process id.
+    pub followed: HashMap<u32, Followed>,
+    /// Number of this process's namespace of process ids.
+    pub namespace: u64,
+}
+
+impl Processes {
+    pub fn new() -> Processes {
+        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
+        Processes { pids: Vec::new(), replaced: Vec::new(), followed: HashMap::new(), namespace }
+    }
+}
+
 impl Collector<'_> {
     /// Looks for processes and threads that have joined.
     pub(super) fn find_threads(&mut self) {
-        for index in self.processes.len() as u32..self.shared.processes().end {
+        for index in self.processes.pids.len() as u32..self.shared.processes().end {
             let Some(process) = self.shared.process(index) else { break };
             let pid = process.pid.load(Acquire);
             if pid == 0 {
@@ -34,10 +77,10 @@ impl Collector<'_> {
                 self.find_new_threads();
             }
             let open = forked.and_then(|parent| self.open_at_fork(index, parent));
-            self.processes.push(pid);
+            self.processes.pids.push(pid);
             parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
-            self.replaced.push(false);
-            for (former, replaced) in (0..index).zip(&mut self.replaced) {
+            self.processes.replaced.push(false);
+            for (former, replaced) in (0..index).zip(&mut self.processes.replaced) {
                 *replaced |= self.shared.is_same_process(former, index);
             }
             self.totals.processes += 1;
@@ -46,13 +89,14 @@ impl Collector<'_> {
             let resumed = open.is_some();
             let process = Process { id: index, pid, parent, forked, resumed, comm };
             self.output.record(&Record::Process(process.clone()));
-            open.into_iter().for_each(|open| drop(self.copied.insert(index, (open, process.clone()))));
+            open.into_iter()
+                .for_each(|open| drop(self.threads.copied.insert(index, (open, process.clone()))));
         }
         self.find_new_threads();
-        if self.threads > 1 {
+        if self.threads.count > 1 {
             self.watch_stacks();
         }
-        self.switched_off.clear();
+        self.threads.switched_off.clear();
     }
 
     /// Begins to read new threads of known processes.
@@ -64,7 +108,7 @@ impl Collector<'_> {
             let Some(entry) = self.shared.thread(index) else { break };
             let is_live = entry.state.load(Acquire) == ThreadState::Live as u32;
             let process = entry.process.load(Relaxed);
-            if is_live && (process as usize) < self.processes.len() {
+            if is_live && (process as usize) < self.processes.pids.len() {
                 self.begin(index, process, entry.tid.load(Relaxed));
             }
         }
@@ -77,7 +121,7 @@ impl Collector<'_> {
             Fork::BeforeAll => return Some(OpenCalls::new(!self.sparse)),
             Fork::At(fork) => fork,
         };
-        let ended = self.histories.iter().rev().find(|(of, ..)| *of == (parent, fork.thread));
+        let ended = self.threads.histories.iter().rev().find(|(of, ..)| *of == (parent, fork.thread));
         match self.readers.get_mut(fork.thread as usize).and_then(Option::as_mut) {
             Some(reader) if reader.process == parent => {
                 let open = reader.open_at(fork, self.shared, &mut self.output, &mut self.unwinding);
@@ -91,17 +135,18 @@ impl Collector<'_> {
     pub(super) fn keep_history(&mut self, reader: Reader) {
         let of = (reader.process, reader.entry);
         if let Some(history) = reader.into_history() {
-            self.histories.push_back((of, history));
+            self.threads.histories.push_back((of, history));
         }
-        if self.histories.len() > HISTORIES {
-            self.histories.pop_front();
+        if self.threads.histories.len() > HISTORIES {
+            self.threads.histories.pop_front();
         }
     }
 
     /// Returns the id by which calltap knows a thread, which may run in another pid namespace.
     pub(super) fn task(&self, process: u32, pid: u32, tid: u32) -> u32 {
         let entry = self.shared.process(process);
-        let Some(entry) = entry.filter(|entry| entry.pid_namespace.load(Relaxed) != self.namespace) else {
+        let Some(entry) = entry.filter(|entry| entry.pid_namespace.load(Relaxed) != self.processes.namespace)
+        else {
             return tid;
         };
         let host = proc::pid_of(entry);
@@ -112,8 +157,9 @@ impl Collector<'_> {
     /// Returns the process of the session that began the followed process `pid`, or that executed
     /// the program which it now runs.
     fn parent_of(&self, pid: u32) -> Option<u32> {
-        let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
-        self.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
+        let newest =
+            |pid: &u32| self.processes.pids.iter().rposition(|own| own == pid).map(|index| index as u32);
+        self.processes.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
     }
 
     /// Returns the name of a process, or, if it has ended, the name with which one of its threads
@@ -123,7 +169,7 @@ impl Collector<'_> {
             entry.state.load(Acquire) == ThreadState::Live as u32 && entry.process.load(Relaxed) == process
         };
         let at_start = || self.shared.thread_entries().find(own).map(name_at_start);
-        let told = || self.followed.get(&pid).map(|own| own.comm.clone());
+        let told = || self.processes.followed.get(&pid).map(|own| own.comm.clone());
         Some(comm(pid, pid))
             .filter(|comm| !comm.is_empty())
             .or_else(at_start)
@@ -139,12 +185,12 @@ impl Collector<'_> {
         if let Some(former) = former {
             former.tid = 0;
         }
-        let id = ThreadId(self.next_thread);
-        self.next_thread += 1;
+        let id = ThreadId(self.threads.next);
+        self.threads.next += 1;
         self.totals.threads += 1;
-        self.threads += 1;
-        self.begun += 1;
-        let pid = self.processes.get(process as usize).copied().unwrap_or(0);
+        self.threads.count += 1;
+        self.threads.begun += 1;
+        let pid = self.processes.pids.get(process as usize).copied().unwrap_or(0);
         // The present name, or if the thread has ended the name with which it began.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
@@ -157,16 +203,17 @@ impl Collector<'_> {
             started: None,
         }));
         let task = self.task(process, pid, tid);
-        self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
-        self.kernel.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
-        let reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
-        let keeps_history = !self.overwrite && self.threads <= MOST_HISTORIES;
+        self.kernel.switches.iter_mut().for_each(|switches| switches.claim(id, task));
+        self.kernel.events.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
+        let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
+        reader.block = self.shared.thread(entry).map_or(0, |entry| entry.block.load(Relaxed));
+        let keeps_history = !self.overwrite && self.threads.count <= MOST_HISTORIES;
         let mut reader = reader.until(self.until).keeping_history(keeps_history);
         let is_first = self.shared.process(process).is_some_and(|process| process.pid.load(Relaxed) == tid);
-        if let Some((open, process)) = is_first.then(|| self.copied.remove(&process)).flatten() {
+        if let Some((open, process)) = is_first.then(|| self.threads.copied.remove(&process)).flatten() {
             reader = reader.copied(open, process);
         }
-        self.switched_off.iter().for_each(|off| reader.switch_off(off));
+        self.threads.switched_off.iter().for_each(|off| reader.switch_off(off));
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);
         self.readers[place] = Some(Box::new(reader));

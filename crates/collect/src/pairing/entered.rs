@@ -39,7 +39,7 @@ impl OpenCalls {
             .enumerate()
             .filter(|(_, above)| (nearest(code)..=NEAR).contains(above));
         // On one stack, the newest frame is the nearest. Frames of other stacks may lie in between.
-        let is_one_stack = self.suspended.is_one_stack();
+        let is_one_stack = self.is_on_one_stack();
         let next_to = || if is_one_stack { near.next() } else { near.min_by_key(|(_, above)| *above) };
         shared().or_else(|| next_to().map(|(back, _)| back))
     }

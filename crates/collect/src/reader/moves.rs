@@ -7,9 +7,20 @@ use super::pairs::Pairs;
 use super::waiting::Item;
 use crate::callers::Unwinding;
 use crate::output::Output;
-use crate::pairing::{Frame, push_switch};
+use crate::pairing::{Frame, SLOTS, push_switch};
 use crate::raw::{RawEvent, Sink};
+use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind};
+
+/// Bytes below a thread's control block that are its first stack: no thread library makes smaller
+/// ones.
+const FIRST_STACK: u64 = 16 << 10;
+
+/// Whether a slot is certainly on the first stack of the thread with this control block. The first
+/// thread of a program has its block elsewhere.
+fn is_on_first_stack(block: u64, slot: u64) -> bool {
+    block != 0 && ((block >> 3).wrapping_sub(slot) & (SLOTS - 1)) < FIRST_STACK >> 3
+}
 
 impl Reader {
     /// Watches for other threads of the process on this thread's stacks.
@@ -45,6 +56,15 @@ impl Reader {
             Some(Item::Event(raw, _)) => self.open.seeks_stack(*raw).then_some(*raw),
             _ => None,
         }
+    }
+
+    /// Whether an event of this thread may be on a stack that another thread has left. Threads do
+    /// not continue on each other's first stacks. A thread whose control block is this one's has
+    /// ended, and this one has its stack.
+    pub(crate) fn may_continue(&self, other: &Reader, raw: RawEvent) -> bool {
+        let has_ended = self.block != 0 && self.block == other.block;
+        let is_first = || is_on_first_stack(self.block, raw.slot) || is_on_first_stack(other.block, raw.slot);
+        self.process == other.process && (raw.code() == code::EXIT || !has_ended && !is_first())
     }
 
     /// Returns how far the thread's nearest frame lies above an event; 0 if the event is in that
@@ -105,5 +125,46 @@ impl Reader {
             self.encoder.push(Event { kind: EventKind::Left { pops }, ..event });
         }
         self.open.lose();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 0x7fff_f7ff_e6c0;
+
+    /// Checks whether an event of a thread with control block `own` may be on a stack of a thread
+    /// with control block `other`.
+    fn check_may_continue((own, other): (u64, u64), code: u32, at: u64, expected: bool) {
+        let [own, other] = [own, other].map(|block| {
+            let mut reader = Reader::new(calltap_trace::ThreadId(0), 0, 0, 7, false, None);
+            reader.block = block;
+            reader
+        });
+        let raw = RawEvent { ticks: 0, low: code, slot: at >> 3, parent: 0 };
+        assert_eq!(
+            own.may_continue(&other, raw),
+            expected,
+            "{own:x?} {other:x?} {at:#x}",
+            own = own.block,
+            other = other.block
+        );
+    }
+
+    #[test]
+    fn entries_on_first_stacks_belong_to_their_own_threads() {
+        let (own, other) = (BLOCK, BLOCK - 0x80_0000);
+        check_may_continue((own, other), code::ENTRY, own - 0x300, false);
+        check_may_continue((own, other), code::ENTRY, other - 0x300, false);
+        check_may_continue((own, other), code::ENTRY, 0x5555_0000_0000, true);
+        check_may_continue((0, other), code::ENTRY, own - 0x300, true);
+    }
+
+    #[test]
+    fn threads_with_one_control_block_follow_each_other() {
+        check_may_continue((BLOCK, BLOCK), code::ENTRY, 0x5555_0000_0000, false);
+        check_may_continue((BLOCK, BLOCK), code::EXIT, 0x5555_0000_0000, true);
+        check_may_continue((0, 0), code::ENTRY, 0x5555_0000_0000, true);
     }
 }
