@@ -195,8 +195,9 @@ impl<'a> Collector<'a> {
     fn collect(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
         let (mut swept, mut until) = (Instant::now(), SWEEP);
         self.handover.last = self.handover.live.is_none().then_some(swept);
-        let now = self.compare_clocks();
+        let (started, now) = (swept, self.compare_clocks());
         self.began.get_or_insert(now);
+        let mut is_tick_known = self.handover.settles || !self.timed;
         if self.handover.settles && self.timed {
             std::thread::sleep(SETTLE);
             self.compare_clocks();
@@ -211,6 +212,11 @@ impl<'a> Collector<'a> {
             self.shared.control().recording.store(accepts.into(), Relaxed);
             self.shared.provide_chunks(self.threads.count.max(self.threads.expected));
             self.take_records();
+            if !is_tick_known && started.elapsed() >= SETTLE {
+                // A trace that the disk cuts off soon has times, too.
+                self.compare_clocks();
+                is_tick_known = true;
+            }
             self.find_threads();
             let sweep = last || swept.elapsed() >= until;
             self.relieve_kernel();

@@ -77,8 +77,10 @@ impl ClockMap {
             complaints.push(format!("{dropped} clock pairs contradict their predecessors and are not used"));
         }
         let [first, .., last] = knots[..] else {
-            complaints
-                .push("the clock was never compared with CLOCK_MONOTONIC: times are in ticks".to_owned());
+            complaints.push(
+                "the clock was never compared with CLOCK_MONOTONIC: only the order of events is known"
+                    .to_owned(),
+            );
             return (Self { kind, knots: Vec::new(), overall: identity }, complaints);
         };
         let overall = slope(first, last);
@@ -91,9 +93,14 @@ impl ClockMap {
         (Self { kind, knots, overall }, complaints)
     }
 
-    /// Whether ticks are time, not just order.
+    /// Whether ticks are time, not just order. The length of a tick of the time stamp counter is
+    /// known only from two pairs.
     pub fn has_time(&self) -> bool {
-        self.kind != ClockKind::Counter
+        match self.kind {
+            ClockKind::Counter => false,
+            ClockKind::Tsc | ClockKind::Sparse => !self.knots.is_empty(),
+            ClockKind::Coarse | ClockKind::Monotonic | ClockKind::Kernel => true,
+        }
     }
 
     /// Returns CLOCK_MONOTONIC in nanoseconds at `ticks`.
