@@ -117,6 +117,10 @@ struct Recorder<'a> {
     lanes: HashMap<ThreadId, OpenCalls>,
     first: Option<ClockPair>,
     ns_per_tick: f64,
+    /// Time until which events were handed over, in ticks.
+    at: u64,
+    /// When the first call began that has requested the pending snapshot, in ticks.
+    since: Option<u64>,
     files: Vec<PathBuf>,
     bytes: u64,
     left_out: u64,
@@ -148,6 +152,8 @@ impl<'a> Recorder<'a> {
             lanes: HashMap::new(),
             first: None,
             ns_per_tick: 1.0,
+            at: 0,
+            since: None,
             files: Vec::new(),
             bytes: 0,
             left_out: 0,
@@ -166,6 +172,8 @@ impl<'a> Recorder<'a> {
 
     /// Writes a snapshot, unless the maximum number of files is written.
     fn snapshot(&mut self, why: String) {
+        self.forget(Duration::ZERO);
+        self.since = None;
         let Some(history) = &self.history else { return };
         if self.files.len() as u64 >= u64::from(self.flight.files) {
             self.left_out += 1;
@@ -191,9 +199,27 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Forgets what is older than the period to keep, and than `more`. The period ends where the
+    /// call begins that requests a snapshot.
+    fn forget(&mut self, more: Duration) {
+        let age = (self.flight.last + more).as_nanos() as f64 / self.ns_per_tick;
+        let end = self.since.map_or(self.at, |since| since.min(self.at));
+        self.history.iter_mut().for_each(|history| history.forget_before(end.saturating_sub(age as u64)));
+    }
+
+    /// Returns how long after its begin a call may request a snapshot.
+    fn delay(&self) -> Duration {
+        let limit = |trigger: &Trigger| match trigger {
+            Trigger::Slow(rule) => Some(Duration::from_nanos(rule.ns)),
+            _ => None,
+        };
+        2 * LOOK + self.flight.on.iter().filter_map(limit).max().unwrap_or_default()
+    }
+
     fn look(&mut self, batch: &Batch) {
         let (limits, called, calls) = (&self.limits, &self.called, &mut self.calls);
-        let per_tick = self.ns_per_tick;
+        let (per_tick, mut since) = (self.ns_per_tick, self.since);
+        let mut begins = |at: u64| since = Some(since.map_or(at, |since| since.min(at)));
         let lane = self.lanes.entry(batch.thread).or_default();
         let is_slow = |ticks: u64, limit: u64| ticks as f64 * per_tick > limit as f64;
         for event in &batch.events {
@@ -201,13 +227,16 @@ impl<'a> Recorder<'a> {
                 && uses(&mut calls[call])
             {
                 let name = self.names.get(&event.site).map_or("?", String::as_str);
+                begins(event.ticks);
                 self.asked.ask(format!("snapshot: {name} was called"));
             }
             if let Some((site, ticks)) = lane.take(event, limits.of(event.site), &is_slow) {
                 let name = self.names.get(&site).map_or("?", String::as_str);
+                begins(event.ticks.saturating_sub(ticks));
                 self.asked.ask(format!("snapshot: {name} took {:.3} ms", ticks as f64 * per_tick / 1e6));
             }
         }
+        self.since = since;
     }
 
     /// Requests a snapshot for each open call that has taken too long already.
@@ -220,6 +249,7 @@ impl<'a> Recorder<'a> {
                 // Most calls end within this margin, and are then in the snapshot as a whole.
                 if ns > mark.limit as f64 + LOOK.as_nanos() as f64 {
                     mark.reported = true;
+                    self.since = Some(self.since.map_or(mark.start, |since| since.min(mark.start)));
                     let name = self.names.get(&call.site).map_or("?", String::as_str);
                     self.asked.ask(format!("snapshot: {name} has been running for {:.3} ms", ns / 1e6));
                 }
@@ -280,10 +310,8 @@ impl Consumer for Recorder<'_> {
         self.now(at);
         self.look_at_open(at.ticks);
         self.history.iter_mut().try_for_each(History::flush)?;
-        let age = self.flight.last.as_nanos() as f64 / self.ns_per_tick;
-        self.history
-            .iter_mut()
-            .for_each(|history| history.forget_before(at.ticks.saturating_sub(age as u64)));
+        self.at = at.ticks;
+        self.forget(self.delay());
         if let Some(why) = self.asked.take() {
             self.snapshot(why);
         }

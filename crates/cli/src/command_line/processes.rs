@@ -7,6 +7,7 @@ use calltap_analysis::units::one_line;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
 
 /// Environment variable that marks a calltap as one of several, each with a process of its own:
 /// where its process has ended, the others go on. The value is the process's [`title`].
@@ -72,8 +73,18 @@ pub fn title(pid: u32) -> String {
     format!("{}-{pid}", name(pid))
 }
 
-/// Returns all processes that `-p` names; none without `-p`.
+/// Returns all processes that `-p` names; none without `-p`. They are looked for once: children may
+/// begin and end meanwhile.
 pub fn all(arguments: &Arguments) -> Result<Vec<u32>> {
+    static KNOWN: OnceLock<Vec<u32>> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(known.clone());
+    }
+    let found = find(arguments)?;
+    Ok(KNOWN.get_or_init(|| found).clone())
+}
+
+fn find(arguments: &Arguments) -> Result<Vec<u32>> {
     let Some(text) = arguments.text("pid") else {
         if arguments.is_set("children") {
             bail!("--children needs a process: add '-p PID'");
