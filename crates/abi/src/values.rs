@@ -65,7 +65,7 @@ pub mod step {
     pub const LOAD: u8 = 4;
     /// value = value + offset.
     pub const ADD: u8 = 5;
-    /// value = value in the width n.
+    /// value = value, shifted down by `offset` bits, in the width n.
     pub const NARROW: u8 = 6;
     /// value = value & constant.
     pub const AND: u8 = 7;
@@ -275,7 +275,7 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
                 value = base.and_then(|base| load(call, base, width));
             }
             step::ADD => value = value.map(|value| value.wrapping_add_signed(offset.into())),
-            step::NARROW => value = value.map(|value| narrow(value, width)),
+            step::NARROW => value = value.map(|value| narrow(value >> (offset & 63), width)),
             step::AND => {
                 value = value.map(|value| value & at(n));
                 n += 1;

@@ -310,17 +310,36 @@ fn passed(parameter: &Parameter, name: &str, argument: fn(u8) -> Vec<u64>) -> Re
 fn field(have: Computed, name: &str, known: Option<&Known>) -> Result<Computed, Reason> {
     let Computed { steps, content } = have;
     let owned = || name.to_owned();
+    let is_value = matches!(content, Content::Of(of) if matches!(of.shape, Shape::Other(_)));
     let (of, known) = match (content, known) {
         (Content::Of(of) | Content::AddressOf(of), Some(known)) => (of, known),
         (_, None) => return Err(Reason::NoOffsets { name: owned() }),
         _ => return Err(Reason::NoWhole { name: owned() }),
     };
     let Some((offset, of)) = known.types.member(of, name) else {
-        let members = known.types.members(of).join(", ");
-        return Err(Reason::NoMember { name: owned(), members });
+        let members = known.types.members(of);
+        return Err(match members.iter().any(|member| member == name) {
+            true => Reason::BitField { name: owned() },
+            false => Reason::NoMember { name: owned(), members: members.join(", ") },
+        });
     };
     let offset = i32::try_from(offset).map_err(|_| Reason::FarMember { name: owned() })?;
+    if is_value {
+        return in_word(steps, offset, of).ok_or_else(|| Reason::NoWhole { name: owned() });
+    }
     Ok(in_memory(steps, offset, of))
+}
+
+/// Computes a value of a type that lies at an offset, in bytes, in the computed word: a member of a
+/// structure that is in a register. None if the word does not have it.
+fn in_word(mut steps: Vec<u64>, offset: i32, of: Type) -> Option<Computed> {
+    let width = width(of.shape).unwrap_or(WORD);
+    let size = i32::try_from(of.shape.size()).ok()?;
+    if offset + size > WORD.into() {
+        return None;
+    }
+    steps.push(word(step::NARROW, width, 8 * offset));
+    Some(Computed { steps, content: Content::Of(of) })
 }
 
 /// Computes a value of a type that lies at an offset from the computed address: loads it if it can

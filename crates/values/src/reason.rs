@@ -31,6 +31,7 @@ calltap_sites::reasons! {
     NoOffsets { name: String } = "no-offsets",
         "no debugging information has the offset of '{name}': write +8(arg1)", "write the offset, or install debugging information";
     NoMember { name: String, members: String } = "no-member", "there is no '{name}' (there are: {members})", "choose one of these";
+    BitField { name: String } = "bit-field", "'{name}' is a bit field", "read the word around it: +8(arg1)/x32";
     NoWhole { name: String } = "no-whole", "'{name}' has no known structure to be a member of", "write the offset: +8(arg1)";
     FarMember { name: String } = "far-member", "'{name}' is too far away", "none";
     Returned = "no-result-place", "it is not known where the result is", "give its form: retval/x64";

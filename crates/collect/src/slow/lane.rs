@@ -167,6 +167,9 @@ impl Lane {
             self.slow = true;
             *room += self.held.len();
             self.parts.clear();
+            // Calls inside are kept with this one, and their places are no longer those of held
+            // events.
+            self.marks.truncate(1);
             let mut held = std::mem::take(&mut self.held);
             held.drain(..).for_each(|event| self.keep(event, out));
             // The memory is reused, unless it is large.

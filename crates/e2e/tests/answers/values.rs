@@ -317,3 +317,28 @@ fn arguments_behind_a_transparent_union_are_read() {
     assert_eq!(shown.iter().map(of_call).collect::<Vec<_>>(), printed, "{shown:?}");
     assert_eq!(printed.len(), 3, "{}", run.stdout);
 }
+
+#[test]
+fn members_of_structures_in_registers_are_read() {
+    let items =
+        [("use", "h.place"), ("identify", "i.kind,i.number,i.flag,o.inner.number"), ("measure", "p.x,p.y")];
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["in_registers.cpp"], &["-g"]);
+        for (function, items) in items {
+            let (run, shown) = watch(&program, &[function, "-A", items]);
+            let printed: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with(function)).collect();
+            assert_eq!(shown, printed, "{}", build.name);
+        }
+        let trace = program.directory().join("results.data").display().to_string();
+        let path = program.path.display().to_string();
+        let run = calltap_run(&["record", "-q", "-R", "use@retval.place", "-o", &trace, "--", &path]);
+        let shown = calltap_run(&["replay", "-i", &trace]).stdout;
+        let results: Vec<&str> = run.stdout.lines().filter_map(|line| line.strip_prefix("result ")).collect();
+        assert_eq!(results.len(), 2, "{}", run.stdout);
+        assert!(results.iter().all(|result| shown.contains(result)), "{}: {shown}", build.name);
+        let (_, shown) = watch(&program, &["identify", "-A", "i.kind", "--if", "i.kind == -4"]);
+        assert_eq!(shown, ["identify(i.kind=-4)"], "{}", build.name);
+        let run = calltap_run(&["watch", "take_bits", "-A", "b.high", "--", &path]);
+        one_line(&run, &["'high' is a bit field"]);
+    }
+}

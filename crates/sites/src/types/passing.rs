@@ -89,7 +89,7 @@ impl Classes {
 
 impl Shape {
     /// Bytes of a value.
-    pub(super) fn size(self) -> u64 {
+    pub fn size(self) -> u64 {
         match self {
             Shape::Other(size) => size,
             Shape::Slice | Shape::Interface { .. } => 2 * WORD,

@@ -82,6 +82,14 @@ fn slow_calls_in_fast_ones_and_in_slow_ones() {
 }
 
 #[test]
+fn call_inside_one_that_turned_slow_leaves_no_part_behind() {
+    check(
+        "f@1 g@2 b@9 .b@10 .g@10 .f@11 f@20 b@20 .b@21 b@21 .b@21 .f@22 f@30 .f@31",
+        "f@1 g@2 b@9 .b@10 .g@10 .f@11",
+    );
+}
+
+#[test]
 fn recursion() {
     check("f@1 f@2 f@3 .f@4 .f@5 .f@6", "");
     check("f@1 f@2 f@3 .f@4 .f@5 .f@7", "f@1 f@2 f@3 .f@4 .f@5 .f@7");
