@@ -149,8 +149,8 @@ impl Report {
                     None => write!(out, ",\"{key}\":null")?,
                 }
             }
-            if row.limited {
-                out.write_all(b",\"limited\":true")?;
+            if row.disabled_by_limit {
+                out.write_all(b",\"disabled_by_limit\":true")?;
             }
             out.write_all(b"}")?;
         }
