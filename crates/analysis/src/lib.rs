@@ -44,7 +44,7 @@ pub mod values;
 pub mod why;
 
 pub use calltap_names::{Glob, GlobSet, ShortNames, Word, demangle, is_named, nearest_names, split_list};
-pub use error::Error;
+pub use error::{Error, NotOneOf};
 pub use future_spans::future_spans;
 pub use names::{Names, base_name};
 pub use off::{Off, Stretch};

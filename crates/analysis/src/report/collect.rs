@@ -165,7 +165,7 @@ pub(crate) fn times<T>(source: &dyn Source, sum: &Sum<T>, percentiles: Option<[u
 fn order(a: &Row, b: &Row, options: &Options) -> Ordering {
     let number = |row: &Row| match options.sort {
         Column::Calls | Column::Function | Column::Module => row.calls,
-        column => row.number(column).unwrap_or(0),
+        column => column.number(row).unwrap_or(0),
     };
     let by_name = || a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module));
     let first = match options.sort {

@@ -321,7 +321,11 @@ fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
 
 /// Answers `by=wall&root=0`: a flame graph without boxes narrower than a share of its width.
 pub fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>, narrowest: f64) -> Result<Value, Refusal> {
-    let by: By = query.text("by").unwrap_or("wall").parse().map_err(|why: String| Refusal::new(400, &why))?;
+    let by: By = query
+        .text("by")
+        .unwrap_or("wall")
+        .parse()
+        .map_err(|why: calltap_analysis::NotOneOf| Refusal::new(400, &why.to_string()))?;
     let window = window(explorer, query)?;
     let flame = if query.text("f").is_some() {
         let (function, callers) = (query_function(explorer, query, "f")?, query.is_set("callers"));
