@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// Number of threads whose names are kept, the kernel's default.
 const CMDLINES: u64 = 6552;
 
-/// What the README says behind a file, for scripts that look there for what the files accept.
+/// Lines of the README behind a file, where scripts look for what the file accepts.
 const MORE: &[(&str, &str)] = &[(
     "set_ftrace_filter",
     "\

@@ -4,6 +4,7 @@ use super::{Entered, Options, active_ns, sites_by_module};
 use crate::disabled;
 use crate::names::Names;
 use crate::sources::source::Source;
+use calltap_trace::{DisabledByLimit, Meta};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -40,11 +41,6 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         })
         .collect();
     let names = Names::new(meta, options.linker_names);
-    let rates: Vec<Value> = meta
-        .disabled_by_limit
-        .iter()
-        .map(|one| json!({ "function": names.function(one.site), "events_per_s": one.events_per_s }))
-        .collect();
     let sum = Entered::sum(&entered);
     let marks = sum.marks(source);
     let mut info = json!({
@@ -59,7 +55,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "modules": modules,
         "slow": meta.slow,
         disabled::KEY: disabled::functions(meta, &names),
-        "rates_when_disabled": rates,
+        "rates_when_disabled": rates(meta, &names),
         "scheduling": meta.scheduling,
         "kernel_events": meta.kernel_events,
         "notes": meta.notes,
@@ -81,4 +77,10 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     }
     serde_json::to_writer_pretty(&mut *out, &info)?;
     writeln!(out)
+}
+
+/// Returns the functions that the overhead limit disabled, with their rates at that time.
+fn rates(meta: &Meta, names: &Names<'_>) -> Vec<Value> {
+    let rate = |one: &DisabledByLimit| json!({ "function": names.function(one.site), "events_per_s": one.events_per_s });
+    meta.disabled_by_limit.iter().map(rate).collect()
 }

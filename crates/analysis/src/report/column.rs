@@ -250,8 +250,8 @@ impl Column {
         }
     }
 
-    /// Returns the number of the column in a row as a table shows it: `?` if it is not known, `-` if
-    /// the function has no times.
+    /// Returns the number of the column in a row as a table shows it: `?` if it is not known, `-`
+    /// if the function has no times.
     pub(super) fn cell(self, row: &Row) -> String {
         match (self.spec().value, self.number(row)) {
             (Value::Ns(_) | Value::State(_), Some(ns)) => duration(ns),

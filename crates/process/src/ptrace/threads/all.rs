@@ -89,8 +89,8 @@ impl StoppedThread {
                 }
             }
             // Threads that were running may have started others. If all are held, counting suffices
-            // and costs no time of a stop. With tasks of the kernel, which are counted too, the next
-            // round finds no others.
+            // and costs no time of a stop. With tasks of the kernel, which are counted too, another
+            // round finds none.
             if held.len() == before || proc::count_threads(process) == Some(held.len()) {
                 return Ok(held);
             }
