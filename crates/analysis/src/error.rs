@@ -30,3 +30,21 @@ pub enum Error {
 fn suggestion(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; similar: {}", near.join(", ")) }
 }
+
+/// A word of the user that is none of a list.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{name}' is not a {what}; {what}s are {}", all.join(", "))]
+pub struct NotOneOf {
+    /// A noun for the words of the list.
+    what: &'static str,
+    /// The word.
+    name: String,
+    /// The list.
+    all: Vec<&'static str>,
+}
+
+impl NotOneOf {
+    pub(crate) fn new(what: &'static str, name: &str, all: &[&'static str]) -> NotOneOf {
+        NotOneOf { what, name: name.to_owned(), all: all.to_vec() }
+    }
+}

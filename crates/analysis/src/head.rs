@@ -1,6 +1,6 @@
 //! The lines above a text view that say what it was made from and what is missing.
 
-use crate::limited;
+use crate::disabled;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::tree::Totals;
@@ -39,7 +39,7 @@ impl Lost {
 /// Returns the head: functions disabled while recording, the part that is read,
 /// `# 8 events and 1 mark, 2 threads`, and what is missing. Each line ends with a newline.
 pub fn head(source: &dyn Source, totals: &Totals) -> String {
-    let mut text = limited(source);
+    let mut text = disabled_line(source);
     text += &part(source);
     let events = events_and_marks(totals.events, totals.marks);
     text += &format!("# {events}, {}", counted(totals.threads, "thread"));
@@ -120,9 +120,9 @@ pub fn part(source: &dyn Source) -> String {
 }
 
 /// Returns a line about functions that were disabled while recording, if there are any.
-pub fn limited(source: &dyn Source) -> String {
+pub fn disabled_line(source: &dyn Source) -> String {
     let names = Names::new(source.meta(), false);
-    limited::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
+    disabled::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
 }
 
 /// Counts the forked processes whose calls are recorded, but not their callers from before the

@@ -8,6 +8,7 @@
 //! ([`Live::interval_ends`]). Events after that time are held back for the next interval, so that
 //! one thread never spends more than the length of an interval in a function.
 
+use crate::error::NotOneOf;
 use crate::names::base_name;
 use crate::sources::drive::feed_batch;
 use crate::tree::{Call, Ending, Enter, Open, Stack, Totals, Visitor};
@@ -92,13 +93,11 @@ impl Column {
 }
 
 impl FromStr for Column {
-    type Err = String;
+    type Err = NotOneOf;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, NotOneOf> {
         let found = Self::ALL.into_iter().find(|column| column.name() == name);
-        found.ok_or_else(|| {
-            format!("'{name}' is not a column; columns are {}", Self::ALL.map(Self::name).join(", "))
-        })
+        found.ok_or_else(|| NotOneOf::new("column", name, &Self::ALL.map(Self::name)))
     }
 }
 

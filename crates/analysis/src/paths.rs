@@ -1,6 +1,6 @@
 //! Calls merged by path: the tree behind call graphs, folded stacks and flame graphs.
 
-use crate::error::Error;
+use crate::error::{Error, NotOneOf};
 use crate::off::Off;
 use crate::sources::drive::{Progress, run_by_thread};
 use crate::sources::share::run_shared;
@@ -101,11 +101,11 @@ impl By {
 }
 
 impl FromStr for By {
-    type Err = String;
+    type Err = NotOneOf;
 
-    fn from_str(name: &str) -> Result<By, String> {
+    fn from_str(name: &str) -> Result<By, NotOneOf> {
         let by = By::ALL.into_iter().find(|by| by.name() == name);
-        by.ok_or_else(|| format!("'{name}' is not a time: {}", By::NAMES.join(", ")))
+        by.ok_or_else(|| NotOneOf::new("time", name, By::NAMES))
     }
 }
 

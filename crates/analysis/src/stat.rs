@@ -2,6 +2,7 @@
 
 use crate::bytes::push_csv;
 use crate::columns;
+use crate::error::NotOneOf;
 use crate::names::base_name;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
@@ -49,16 +50,16 @@ impl SortKey {
 }
 
 impl FromStr for SortKey {
-    type Err = String;
+    type Err = NotOneOf;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, NotOneOf> {
         Ok(match name {
             "calls" => Self::Calls,
             "total" => Self::Total,
             "avg" => Self::Avg,
             "max" => Self::Max,
             "function" => Self::Function,
-            _ => return Err(format!("'{name}' is not a column; columns are {}", Self::NAMES.join(", "))),
+            _ => return Err(NotOneOf::new("column", name, Self::NAMES)),
         })
     }
 }

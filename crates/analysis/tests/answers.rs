@@ -234,7 +234,7 @@ fn spans_join_calls_of_any_threads_by_value() {
     assert_eq!(slowest, [(50, "7"), (20, "8")]);
     let of = |key: &str| answer[key].as_u64();
     assert_eq!(
-        (of("open"), of("ended_without_start"), of("unknown")),
+        (of("unfinished"), of("ended_without_start"), of("unknown")),
         (Some(1), Some(1), Some(0)),
         "{answer}"
     );
@@ -262,7 +262,7 @@ fn spans_in_which_anything_was_lost_are_unknown() {
     let answer = ask_recording(&source, &["f", "g"], spans);
     let json = answer.json("span");
     assert_eq!(
-        (&json["spans"], &json["unknown"], &json["open"]),
+        (&json["spans"], &json["unknown"], &json["unfinished"]),
         (&2.into(), &1.into(), &0.into()),
         "{json}"
     );

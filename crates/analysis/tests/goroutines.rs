@@ -89,7 +89,11 @@ fn a_wait_that_is_not_over_has_no_length() {
     );
     source.meta.session = Some(session(TracerKind::FunctionGraph));
     let rows = json(&source, 9);
-    assert_eq!((&rows[0]["waited_ns"], &rows[0]["waits"]), (&2_000_000.into(), &true.into()), "{rows}");
+    assert_eq!(
+        (&rows[0]["waited_ns"], &rows[0]["waits_at_end"]),
+        (&2_000_000.into(), &true.into()),
+        "{rows}"
+    );
     assert!(text(&source).contains(" >2.000 ms 1 runtime main"), "{}", text(&source));
 }
 

@@ -222,7 +222,7 @@ fn every_column_sorts_numbers_down_and_names_up() {
         assert_eq!(names.join(" "), order, "{}", column.name());
         assert_eq!(column.name().parse(), Ok(column));
     }
-    assert!("much".parse::<Column>().is_err_and(|error| error.contains("calls, total")));
+    assert!("much".parse::<Column>().is_err_and(|error| error.to_string().contains("calls, total")));
     assert_eq!(Column::Function.next(), Column::Calls);
 }
 

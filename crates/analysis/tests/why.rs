@@ -86,7 +86,7 @@ fn the_parts_are_all_of_the_time() {
     let answer: Value = serde_json::from_str(&ask(&waiting(), true, false)).expect("JSON");
     let did = &answer["calls"][0]["did"];
     let part = |value: &Value| value.as_u64().expect("a time");
-    let all = part(&did["ran_ns"]) + part(&did["runnable_ns"]) + part(&did["blocked"][0]["ns"]);
+    let all = part(&did["cpu_ns"]) + part(&did["runnable_ns"]) + part(&did["blocked"][0]["ns"]);
     assert_eq!(all, 21_000_000);
     let summed: Value = serde_json::from_str(&ask(&waiting(), true, true)).expect("JSON");
     let causes = summed["causes"].as_array().expect("causes");
@@ -172,7 +172,7 @@ fn locks_are_named_by_symbol() {
         serde_json::from_str(&locks(&waiting(), false, None, true).expect("an answer")).expect("JSON");
     let lock = &answer["locks"][0];
     assert_eq!((&lock["symbol"], &lock["waits"]), (&"m".into(), &1.into()), "{answer:#}");
-    assert_eq!((&lock["total_ns"], &lock["longest_ns"]), (&16_000_000.into(), &16_000_000.into()));
+    assert_eq!((&lock["total_ns"], &lock["max_ns"]), (&16_000_000.into(), &16_000_000.into()));
     assert_eq!(lock["waits_in"][0]["function"], "want_lock");
     assert_eq!(lock["woken_in"][0]["function"], "evict");
     assert_eq!(answer["locks"].as_array().map(Vec::len), Some(1), "a read is no lock");
@@ -204,7 +204,7 @@ fn goroutine_wait_is_named_after_caller_of_gopark() {
     assert!(text.contains("its wait lasts until it runs again"), "{text}");
     let json: Value = serde_json::from_str(&ask(&parked(), true, false)).expect("JSON");
     let did = &json["calls"][0]["did"];
-    assert_eq!((&did["ran_ns"], &did["unknown_ns"]), (&0.into(), &16_000_000.into()), "{did:#}");
+    assert_eq!((&did["cpu_ns"], &did["unknown_ns"]), (&0.into(), &16_000_000.into()), "{did:#}");
     assert_eq!(did["unknown"][0]["function"], "handle", "{did:#}");
     let summary = ask(&parked(), false, true);
     assert!(summary.contains("blocked in chan receive <- runtime.chanrecv\n"), "{summary}");
@@ -251,7 +251,7 @@ fn check_states(source: &MemorySource, expected: [u64; 4]) {
     let blocked = did["blocked"].as_array().expect("waits").iter().map(|wait| wait["ns"].as_u64());
     let ns = |key: &str| did[key].as_u64().expect("known");
     let got =
-        [ns("ran_ns"), ns("runnable_ns"), ns("unknown_ns"), blocked.map(Option::unwrap_or_default).sum()];
+        [ns("cpu_ns"), ns("runnable_ns"), ns("unknown_ns"), blocked.map(Option::unwrap_or_default).sum()];
     assert_eq!(got.map(|ns| ns / 1_000_000), expected, "{did:#}");
 }
 
@@ -282,7 +282,7 @@ fn a_goroutine_that_may_have_run_elsewhere_is_not_taken_for_runnable() {
     );
     let mut limited = run_by_threads("E runtime.execute @5ms; E runtime.schedule @6ms");
     let site = limited.meta.sites.iter().find(|site| site.name == "runtime.schedule").expect("a site").id;
-    limited.meta.limited.push(Limited { site, events_per_s: 9 });
+    limited.meta.disabled_by_limit.push(DisabledByLimit { site, events_per_s: 9 });
     check_states(&limited, [0, 0, 50, 0]);
     let mut without = run_by_threads("E runtime.execute @5ms; E runtime.schedule @6ms");
     without.stays.clear();

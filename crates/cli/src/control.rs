@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Listed, Selection};
 use calltap_session::{Answer, Attached, Request, ask};
-use calltap_tracefs::control::{FILES, File, Model, Open, Refusal};
+use calltap_tracefs::control::{File, Model, Open, Refusal, files};
 use std::io::Write;
 
 /// Runs one of the commands.
@@ -50,7 +50,7 @@ fn get(arguments: &Arguments) -> Result<()> {
     let mut out = Output::create(arguments)?;
     let names = arguments.texts("operand");
     if names.is_empty() {
-        for file in FILES {
+        for file in files() {
             writeln!(out, "{:<28} {}", file.name, file.about)?;
         }
         return out.finish();

@@ -21,6 +21,7 @@ use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{
     Answer, Attached, Discovery, Options, Request, Status, Subject, ask, kept_size, process_exists,
 };
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,8 +105,8 @@ fn attach(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let status = attached.status()?;
     tell!(
         "calltap: attached to {} ({pid}): {} on; stopped for {} ({})",
-        status.name,
-        units::counted(status.sites_on as u64, "function"),
+        status.comm,
+        units::counted(status.functions_enabled as u64, "function"),
         ms(stops.total),
         units::counted(stops.threads as u64, "thread"),
     );
@@ -158,6 +159,14 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// A status as JSON, with the version of its keys.
+#[derive(Serialize)]
+struct Versioned<'a> {
+    calltap_status: u32,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
 /// Writes the status of a process. For several processes, JSON has one object per line, and a text
 /// ends with an empty line.
 fn status(pid: u32, is_several: bool, arguments: &Arguments, out: &mut impl Write) -> Result<()> {
@@ -167,9 +176,9 @@ fn status(pid: u32, is_several: bool, arguments: &Arguments, out: &mut impl Writ
     };
     let is_json = arguments.format().as_deref() == Some("json");
     if is_json && is_several {
-        serde_json::to_writer(&mut *out, &status)?;
+        serde_json::to_writer(&mut *out, &Versioned { calltap_status: 1, status: &status })?;
     } else if is_json {
-        serde_json::to_writer_pretty(&mut *out, &status)?;
+        serde_json::to_writer_pretty(&mut *out, &Versioned { calltap_status: 1, status: &status })?;
     } else {
         text(&status, out)?;
     }
@@ -186,13 +195,13 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
         out,
         "process    {} ({}), {how} for {}",
         status.pid,
-        status.name,
+        status.comm,
         units::duration(status.age_ns)
     )?;
     writeln!(
         out,
         "functions  {} enabled, {} enabled at some time; tracing is {state}",
-        status.sites_on, status.sites_known
+        status.functions_enabled, status.functions_known
     )?;
     writeln!(
         out,

@@ -17,7 +17,7 @@ use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
 use crate::{ending, live, many, repeat::Runs};
 use anyhow::{Result, bail};
-use calltap_analysis::{demangle, units};
+use calltap_analysis::{disabled, units};
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
@@ -252,8 +252,8 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     if let Some([attaching, detaching]) = &outcome.stops {
         tell!("calltap: {of}{}", stopped(attaching, detaching));
     }
-    if !outcome.disabled.is_empty() {
-        tell!("calltap: {of}{}", disabled(&outcome.disabled, " (see 'calltap info')"));
+    if let Some(line) = disabled(&outcome.disabled_by_limit) {
+        tell!("calltap: {of}{line}");
     }
     tell!("calltap: {of}{}", summary(outcome, options, &output.to_string()));
     if let Some(library) = &outcome.code_is_in {
@@ -331,25 +331,10 @@ pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     )
 }
 
-/// Returns a sentence such as `2 functions were disabled by --max-overhead (leaf: 12,300,000
-/// events/s, work: 1,230,000 events/s): ...`; `hint` follows the number of those not named.
-pub fn disabled(functions: &[(String, f64)], hint: &str) -> String {
-    const SHOWN: usize = 5;
-    let shown: Vec<String> = functions
-        .iter()
-        .take(SHOWN)
-        .map(|(name, rate)| format!("{}: {} events/s", demangle(name), units::count(*rate as u64)))
-        .collect();
-    let more = match functions.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        n => format!(" and {n} more{hint}"),
-    };
-    let be = if functions.len() == 1 { "was" } else { "were" };
-    format!(
-        "{} {be} disabled by --max-overhead ({}{more}): later calls are missing, and callers' times include them; '--max-overhead none' keeps all",
-        units::counted(functions.len() as u64, "function"),
-        shown.join(", ")
-    )
+/// Returns a sentence about functions that the overhead limit disabled, with their rates, if there
+/// are any: `2 functions were disabled by --max-overhead (leaf: 12,300,000 events/s, ...): ...`.
+pub fn disabled(functions: &[(String, f64)]) -> Option<String> {
+    disabled::sentence(functions.iter().map(|(name, rate)| disabled::with_rate(name, *rate)).collect(), None)
 }
 
 /// Returns the program's exit status, unless the program succeeded and the recording failed, or has

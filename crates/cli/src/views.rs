@@ -15,7 +15,7 @@ use crate::view::source;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::paths::By;
 use calltap_analysis::{
-    Names, Part, Source, Totals, Word, goroutines, graph, info, limited, replay, report, units,
+    Names, Part, Source, Totals, Word, disabled, goroutines, graph, info, replay, report, units,
 };
 use calltap_export as export;
 use calltap_trace::{Meta, SiteId};
@@ -302,7 +302,7 @@ fn warn_of_loss(meta: &Meta) {
 
 /// Tells that the overhead limit disabled functions, for outputs without a line for it.
 fn warn_of_limit(meta: &Meta) {
-    if let Some(line) = limited::of_trace(meta, &Names::new(meta, false)) {
+    if let Some(line) = disabled::of_trace(meta, &Names::new(meta, false)) {
         tell!("calltap: {line}");
     }
 }

@@ -178,9 +178,7 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
 fn say(outcome: &Outcome) {
     let mut notes = outcome.notes.clone();
     notes.extend(outcome.stops.as_ref().map(|[attaching, detaching]| record::stopped(attaching, detaching)));
-    if !outcome.disabled.is_empty() {
-        notes.push(record::disabled(&outcome.disabled, ""));
-    }
+    notes.extend(record::disabled(&outcome.disabled_by_limit));
     notes.extend(outcome.failed.as_ref().map(|error| format!("the answer is not complete: {error}")));
     live::say(&notes);
 }

@@ -1,6 +1,7 @@
 //! Pairs returns with entries: computes for each event word of a thread how many open frames it
-//! ends, from the stack slot of the event. Views apply the number by
-//! [`Calls`](calltap_trace::Calls).
+//! ends, from the stack slot of the event. `pair_return` pairs one return, and `pair_rows` rows of
+//! entries and returns of the newest frame (`fit.rs`). `agent/src/shadow.rs` marks rewritten exits
+//! before, and [`Calls`](calltap_trace::Calls) applies the number.
 //!
 //! Every event of a call that returns tells where its return address lies, its *slot*. Stacks grow
 //! down, so the slots of open frames on one stack strictly decrease, and a frame is dead as soon as

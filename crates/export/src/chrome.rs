@@ -7,7 +7,7 @@ use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
-    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, incidents, limited,
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, disabled, future_spans, incidents,
     run_in_file_order, threads_with_events,
 };
 use calltap_trace::{Incident, RunState, SiteId, ThreadId};
@@ -47,9 +47,9 @@ pub fn chrome(
     }
     let clock = source.meta().session.as_ref().map(|session| session.clock);
     let mut other = json!({ "command": command(source), "clock": clock });
-    let limited = limited::functions(source.meta(), &exporter.names);
-    if !limited.is_empty() {
-        other["limited"] = limited.into();
+    let disabled = disabled::functions(source.meta(), &exporter.names);
+    if !disabled.is_empty() {
+        other["disabled_by_limit"] = disabled.into();
     }
     write!(exporter.buffer, "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{other}}}\n")?;
     drain(&mut exporter.buffer, exporter.out, true)?;

@@ -7,7 +7,7 @@ use calltap_analysis::bytes::drain;
 use calltap_analysis::incidents_of_calls::{COUNTS, IncidentsOfCalls, counts};
 use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
-    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, limited, run_by_thread,
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, disabled, run_by_thread,
 };
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
@@ -153,11 +153,11 @@ impl Exporter<'_> {
             text("host.name", host),
             number("process.pid", u64::from(pid_tid(self.source, thread).0)),
         ];
-        let limited = limited::functions(meta, &self.names);
-        if !limited.is_empty() {
-            let values: Vec<Value> = limited.iter().map(|name| json!({ "stringValue": name })).collect();
+        let disabled = disabled::functions(meta, &self.names);
+        if !disabled.is_empty() {
+            let values: Vec<Value> = disabled.iter().map(|name| json!({ "stringValue": name })).collect();
             attributes
-                .push(json!({ "key": "calltap.limited", "value": { "arrayValue": { "values": values } } }));
+                .push(json!({ "key": "calltap.disabled_by_limit", "value": { "arrayValue": { "values": values } } }));
         }
         let spans = std::mem::take(&mut self.spans);
         let scope = json!({ "name": "calltap", "version": env!("CARGO_PKG_VERSION") });

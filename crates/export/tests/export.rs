@@ -49,19 +49,20 @@ fn chrome_json() {
 fn functions_that_the_overhead_limit_disabled_are_named() {
     let mut source = program();
     let site = calltap_trace::SiteId(0);
-    source.meta.limited = vec![calltap_trace::Limited { site, events_per_s: 7 }; 2];
+    source.meta.disabled_by_limit = vec![calltap_trace::DisabledByLimit { site, events_per_s: 7 }; 2];
     let name = source.meta.sites[0].name.clone();
     let text = output(|out| chrome(&source, &Options::default(), out, None).map(drop));
     let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(parsed["otherData"]["limited"], serde_json::json!([name]));
+    assert_eq!(parsed["otherData"]["disabled_by_limit"], serde_json::json!([name]));
     let picture = output(|out| flamegraph(&source, &Options::default(), out, None).map(drop));
     assert!(picture.contains(&format!("disabled by --max-overhead ({name})")), "{picture}");
     let options = Options { functions: vec![Word::new("main")], ..Options::default() };
     let spans = output(|out| otlp(&source, &options, out, None).map(drop));
     let request: serde_json::Value = serde_json::from_str(spans.lines().next().unwrap()).unwrap();
     let attributes = request["resourceSpans"][0]["resource"]["attributes"].as_array().unwrap();
-    let limited = attributes.iter().find(|attribute| attribute["key"] == "calltap.limited").unwrap();
-    assert_eq!(limited["value"]["arrayValue"]["values"][0]["stringValue"], name);
+    let disabled =
+        attributes.iter().find(|attribute| attribute["key"] == "calltap.disabled_by_limit").unwrap();
+    assert_eq!(disabled["value"]["arrayValue"]["values"][0]["stringValue"], name);
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub mod injection;
 pub mod launch;
 pub mod limits;
 pub mod memory;
+mod no_breakpoints;
 pub mod pages;
 pub mod proc;
 pub mod ptrace;
@@ -24,4 +25,5 @@ pub mod target;
 pub mod unwind;
 
 pub use error::Error;
+pub use no_breakpoints::NoBreakpoints;
 pub use reason::Reason;

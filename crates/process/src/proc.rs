@@ -65,7 +65,7 @@ fn ended_in(stat: &str) -> Option<Ended> {
     Some(Ended { name, had_children: faults > 0 })
 }
 
-/// Counts the threads of a process.
+/// Counts the tasks of a process: its threads, and those that the kernel has created in it.
 pub fn count_threads(pid: u32) -> Option<usize> {
     // The kernel adds the number of threads to the links of an empty directory. For a stat file it
     // would walk all threads.
@@ -274,14 +274,19 @@ pub fn without_deleted(path: &Path) -> &Path {
 
 /// Returns the current threads of a process that run its program: those of the kernel are left out.
 pub fn threads(process: u32) -> Vec<u32> {
+    threads_except(process, &HashSet::new())
+}
+
+/// Returns the threads that are not among `known`, of which nothing is read.
+pub fn threads_except(process: u32, known: &HashSet<u32>) -> Vec<u32> {
     let mut tids = tasks(process);
-    tids.retain(|tid| !is_worker(process, *tid));
+    tids.retain(|tid| !known.contains(tid) && !is_worker(process, *tid));
     tids
 }
 
 /// Whether the kernel has created a thread in a process for its own work: of io_uring, vhost or
 /// KVM. Such a thread never runs the program. ptrace stops it, but its registers mean nothing.
-pub fn is_worker(process: u32, tid: u32) -> bool {
+fn is_worker(process: u32, tid: u32) -> bool {
     // The file of the thread, not /proc/TID/stat: there the kernel adds up all threads.
     let flags = || flags_in(&fs::read_to_string(format!("/proc/{process}/task/{tid}/stat")).ok()?);
     tid != process && worker_flags() != 0 && flags().is_some_and(|flags| flags & worker_flags() != 0)

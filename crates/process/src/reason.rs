@@ -1,6 +1,7 @@
 //! Reasons why calltap does not attach to, change or detach from a process, each with code, text
 //! and advice. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
+use crate::no_breakpoints::NoBreakpoints;
 use nix::errno::Errno;
 use std::io;
 
@@ -129,7 +130,7 @@ calltap_sites::reasons! {
         "its unwinder is linked in, without a symbol of the function that registers frames", "start it with calltap record -- PROGRAM";
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
-    Breakpoints { why: String } = "breakpoints",
+    Breakpoints { why: NoBreakpoints } = "breakpoints",
         "breakpoints would kill it: {why}", "leave out --patch-mode breakpoint";
 
     // Other instances of calltap.

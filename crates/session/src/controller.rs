@@ -63,7 +63,7 @@ impl Controls<'_, '_> {
     }
 
     /// Returns the sites that the governor has disabled.
-    pub fn over_limit(&self) -> &HashSet<SiteId> {
+    pub fn disabled_by_limit(&self) -> &HashSet<SiteId> {
         self.limits.off()
     }
 

@@ -140,7 +140,7 @@ fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<
     let mut all: Vec<u32> = Vec::new();
     for pid in agent::who_maps(&directory.identity(), &known, target.program.as_deref()) {
         // Of processes that share memory, one stands for all.
-        if !all.iter().any(|other| sharing::share(*other, pid)) {
+        if !all.iter().any(|other| sharing::known_to_share(*other, pid)) {
             all.push(pid);
         }
     }

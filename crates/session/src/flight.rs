@@ -363,7 +363,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
         whole: outcome.whole,
         status: outcome.status,
         stops: ours.then_some(outcome.stops),
-        disabled: outcome.disabled,
+        disabled_by_limit: outcome.disabled_by_limit,
         totals: outcome.totals,
         dropped: 0,
         sites: outcome.sites,

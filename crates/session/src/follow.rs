@@ -7,8 +7,10 @@
 //! calltap is killed, the kernel releases all processes.
 
 use crate::plan::directory::Directory;
+use crate::plan::reason::NotFollowed;
 use calltap_collect::metadata::{Followed, Metadata};
 use calltap_patch::{Avma, Text};
+use calltap_process::Reason;
 use calltap_process::injection::preload::{self, Stack};
 use calltap_process::launch;
 use calltap_process::memory::maps;
@@ -25,7 +27,7 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -73,7 +75,7 @@ impl Follow<'_> {
         following
     }
 
-    fn run(self, begun: Sender<Result<(), String>>) {
+    fn run(self, begun: Sender<Result<(), NotFollowed>>) {
         let follow = || self.follow(begun);
         // In a thread that ends: the kernel then releases all threads that are still held.
         let followed = thread::scope(|scope| scope.spawn(follow).join()).unwrap_or_default();
@@ -86,15 +88,15 @@ impl Follow<'_> {
     }
 
     /// Follows the processes. Returns those that still exist.
-    fn follow(&self, begun: Sender<Result<(), String>>) -> HashSet<u32> {
-        let (mut followed, mut reported) = (HashSet::new(), HashSet::new());
+    fn follow(&self, begun: Sender<Result<(), NotFollowed>>) -> HashSet<u32> {
+        let (mut followed, mut reported) = (HashSet::new(), Vec::new());
         let mut bell = match UnixStream::pair().and_then(|ends| {
             ends.1.set_nonblocking(true)?;
             Ok((launch::ring_for_children(ends.0)?, ends.1))
         }) {
             Ok(((), bell)) => bell,
             Err(error) => {
-                let _ = begun.send(Err(error.to_string()));
+                let _ = begun.send(Err(error.into()));
                 return followed;
             }
         };
@@ -121,14 +123,14 @@ impl Follow<'_> {
     }
 
     /// Seizes all threads of the first process, including those that they start meanwhile.
-    fn seize_all(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
+    fn seize_all(&self, followed: &mut HashSet<u32>) -> Result<(), NotFollowed> {
         let _reaper = Reaper::start();
         let seized = self.seize_listed(followed);
         followed.iter().copied().for_each(tracees::remove);
         seized
     }
 
-    fn seize_listed(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
+    fn seize_listed(&self, followed: &mut HashSet<u32>) -> Result<(), NotFollowed> {
         loop {
             let new: Vec<u32> =
                 proc::threads(self.first).into_iter().filter(|tid| !followed.contains(tid)).collect();
@@ -145,7 +147,7 @@ impl Follow<'_> {
                     Err(nix::errno::Errno::EPERM) if !followed.is_empty() => drop(followed.insert(tid)),
                     // The thread has ended.
                     Err(_) if proc::state(tid).is_none_or(proc::is_end) => drop(followed.insert(tid)),
-                    Err(errno) => return Err(errno.desc().to_lowercase()),
+                    Err(errno) => return Err(errno.into()),
                 }
             }
         }
@@ -157,7 +159,7 @@ impl Follow<'_> {
         tid: u32,
         event: Event,
         followed: &mut HashSet<u32>,
-        reported: &mut HashSet<(String, String)>,
+        reported: &mut Vec<(String, NotFollowed)>,
     ) {
         match event {
             Event::Ended => {
@@ -173,11 +175,13 @@ impl Follow<'_> {
             Event::Signal(signal) => followed::run(tid, signal),
             Event::Exec(_) => {
                 if let Err(why) = self.preload_agent(tid) {
-                    let name = program(tid);
                     // Reported once: a tree runs the same program many times.
-                    if reported.insert((name.clone(), why.clone())) {
+                    let refused = (program(tid), why);
+                    if !reported.contains(&refused) {
+                        let (name, why) = &refused;
                         let text = format!("not followed: {name} (process {tid}): {why}");
                         let _ = self.records.send(Record::Note { text }.into());
+                        reported.push(refused);
                     }
                 }
                 followed::run(tid, 0);
@@ -186,33 +190,28 @@ impl Follow<'_> {
         }
     }
 
-    /// Makes a program that is stopped at its first instruction load the agent. Returns why not,
-    /// for the user.
-    fn preload_agent(&self, pid: u32) -> Result<(), String> {
-        let failed = |error: io::Error| error.to_string();
-        if !target::is_64_bit(pid).map_err(failed)? {
-            return Err("a 32-bit program".into());
+    /// Makes a program that is stopped at its first instruction load the agent.
+    fn preload_agent(&self, pid: u32) -> Result<(), NotFollowed> {
+        if !target::is_64_bit(pid)? {
+            return Err(Reason::Bits32.into());
         }
-        let target = Target::of_child(pid).ok_or("it has ended")?;
-        let mut regs = ptrace::getregs(Pid::from_raw(pid as i32)).map_err(|errno| errno.to_string())?;
-        let regions = maps::read(pid).map_err(failed)?;
+        let target = Target::of_child(pid).ok_or(Reason::Ended)?;
+        let mut regs = ptrace::getregs(Pid::from_raw(pid as i32))?;
+        let regions = maps::read(pid)?;
         let end = regions.iter().find(|region| (region.start..region.end).contains(&regs.rsp));
-        let mut text = ProcessText::open(pid).map_err(failed)?;
+        let mut text = ProcessText::open(pid)?;
         let stack = end.and_then(|region| Stack::read(&mut text, regs.rsp, region.end));
-        let stack = stack.ok_or("its arguments could not be read")?;
+        let stack = stack.ok_or(NotFollowed::NoArguments)?;
         if stack.is_secure() {
-            return Err(
-                "set-user-ID, set-group-ID or with capabilities: the dynamic linker loads no agent".into()
-            );
+            return Err(NotFollowed::SetId);
         }
         if !stack.is_dynamic() {
-            return Err("statically linked: no dynamic linker loads the agent".into());
+            return Err(NotFollowed::Static);
         }
         let program = std::fs::File::open(proc::program_link(pid));
-        let program =
-            program.and_then(|file| calltap_sites::load(&file)).map_err(|error| error.to_string())?;
+        let program = program.and_then(|file| calltap_sites::load(&file))?;
         if calltap_sites::is_go_alone(&program) {
-            return Err("a Go program without C: it does not use the threads of the dynamic linker".into());
+            return Err(NotFollowed::GoAlone);
         }
         let libraries = preload::list(&program, &self.directory.agent_to_preload());
         self.directory.is_seen_by(&target)?;
@@ -220,22 +219,19 @@ impl Follow<'_> {
             let filters = StoppedThread::filters_of(pid);
             match filters.as_deref().map(seccomp::forbids) {
                 Ok(None) => {}
-                Ok(Some(call)) => {
-                    return Err(format!("its seccomp filter does not allow {call}, which the agent needs"));
-                }
-                Err(errno) => {
-                    return Err(format!("it runs under a seccomp filter that cannot be read ({errno})"));
-                }
+                Ok(Some(call)) => return Err(Reason::Seccomp { call }.into()),
+                Err(errno) => return Err(Reason::UnreadSeccomp { errno: *errno }.into()),
             }
         }
-        let (at, bytes) = stack.with(libraries.as_encoded_bytes()).ok_or("its stack has no room")?;
-        text.write(Avma(at), &bytes).map_err(|errno| format!("its stack could not be written: {errno}"))?;
+        let (at, bytes) = stack.with(libraries.as_encoded_bytes()).ok_or(NotFollowed::NoStackRoom)?;
+        text.write(Avma(at), &bytes)
+            .map_err(|errno| NotFollowed::StackUnwritable { why: errno.to_string() })?;
         let parent = Status::of(pid).ok().and_then(|status| status.number("PPid")).unwrap_or(0);
         let _ = self.records.send(Metadata::Followed(Followed { pid, parent, comm: target.name }));
         // From here on the program has the new LD_PRELOAD; if this fails, it has the stack as it
         // was.
         regs.rsp = at;
-        ptrace::setregs(Pid::from_raw(pid as i32), regs).map_err(|errno| errno.to_string())
+        Ok(ptrace::setregs(Pid::from_raw(pid as i32), regs)?)
     }
 }
 

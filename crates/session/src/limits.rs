@@ -4,7 +4,7 @@
 use crate::plan::planner::Planner;
 use calltap_collect::governor::{Judgement, OverLimit};
 use calltap_collect::metadata::Metadata;
-use calltap_trace::{Limited, Record, SiteId};
+use calltap_trace::{DisabledByLimit, Record, SiteId};
 use std::collections::HashSet;
 
 /// The functions that the governor has disabled.
@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     /// All sites that the governor ever disabled.
     ever: HashSet<SiteId>,
     /// Names of all these sites, with the events per second when each was first disabled.
-    pub(crate) told: Vec<(String, f64)>,
+    pub(crate) disabled: Vec<(String, f64)>,
 }
 
 impl Limits {
@@ -56,12 +56,12 @@ impl Limits {
             self.off.insert(*site);
             // A site that is disabled again is reported only the first time.
             if self.ever.insert(*site) {
-                functions.push(Limited { site: *site, events_per_s: *rate as u64 });
-                self.told.push((name.clone(), *rate));
+                functions.push(DisabledByLimit { site: *site, events_per_s: *rate as u64 });
+                self.disabled.push((name.clone(), *rate));
             }
         }
         if !functions.is_empty() {
-            emit(Record::Limited { functions }.into());
+            emit(Record::DisabledByLimit { functions }.into());
         }
     }
 }

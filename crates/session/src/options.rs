@@ -129,7 +129,7 @@ pub struct Outcome {
     /// Stops of attaching and of detaching.
     pub stops: Option<[Stops; 2]>,
     /// Functions that the overhead limit disabled, with their events per second.
-    pub disabled: Vec<(String, f64)>,
+    pub disabled_by_limit: Vec<(String, f64)>,
     /// Totals of the trace.
     pub totals: Totals,
     /// Events that were left out on purpose.

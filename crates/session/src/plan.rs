@@ -13,6 +13,7 @@ pub mod nonlocal;
 pub mod planner;
 pub mod program;
 pub mod read_ahead;
+pub mod reason;
 mod script;
 pub mod search;
 pub mod stubs;

@@ -62,7 +62,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         whole: true,
         status: Some(status),
         stops: None,
-        disabled: Vec::new(),
+        disabled_by_limit: Vec::new(),
         totals,
         dropped,
         sites,
@@ -99,7 +99,7 @@ fn record_process(
     })?;
     let SessionOutcome {
         stops,
-        disabled,
+        disabled_by_limit,
         totals,
         sites,
         mut notes,
@@ -118,7 +118,7 @@ fn record_process(
         whole,
         status: None,
         stops: Some(stops),
-        disabled,
+        disabled_by_limit,
         totals,
         dropped,
         sites,

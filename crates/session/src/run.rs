@@ -55,7 +55,7 @@ pub struct SessionOutcome {
     /// How long attach and detach stopped the process.
     pub stops: [Stops; 2],
     /// Functions that the overhead limit disabled, with their events per second.
-    pub disabled: Vec<(String, f64)>,
+    pub disabled_by_limit: Vec<(String, f64)>,
     /// Totals of the trace.
     pub totals: Totals,
     /// Number of functions that were enabled.
@@ -77,7 +77,7 @@ pub struct SessionOutcome {
 /// Results of the controller of an ended session.
 struct Seen {
     cpu: Duration,
-    disabled: Vec<(String, f64)>,
+    disabled_by_limit: Vec<(String, f64)>,
     warnings: Vec<String>,
     code_is_in: Option<LargestLibrary>,
 }
@@ -144,7 +144,7 @@ impl AttachSession<'_> {
         controller.see_cpu();
         let seen = Seen {
             cpu: controller.cpu.saturating_sub(controller.settings.cpu),
-            disabled: controller.limits.told,
+            disabled_by_limit: controller.limits.disabled,
             warnings: controller.warnings,
             code_is_in: controller.code_is_in,
         };
@@ -170,7 +170,7 @@ impl AttachSession<'_> {
         Ok(SessionOutcome {
             status: None,
             stops: [attaching, left.stops],
-            disabled: seen.disabled,
+            disabled_by_limit: seen.disabled_by_limit,
             totals,
             sites,
             code_is_in: seen.code_is_in,

@@ -77,7 +77,8 @@ pub struct Status {
     /// Process id.
     pub pid: u32,
     /// Name of the process.
-    pub name: String,
+    #[serde(alias = "name")]
+    pub comm: String,
     /// Whether a controller reads the rings (`record -p`, `top`).
     pub recording: bool,
     /// Number of processes: the first one and its children.
@@ -85,9 +86,11 @@ pub struct Status {
     /// Number of threads that have written events.
     pub threads: u32,
     /// Number of sites that lead to a stub.
-    pub sites_on: usize,
+    #[serde(alias = "sites_on")]
+    pub functions_enabled: usize,
     /// Number of sites that led to a stub at some time.
-    pub sites_known: usize,
+    #[serde(alias = "sites_known")]
+    pub functions_known: usize,
     /// Whether sites are to be enabled.
     pub on: bool,
     /// Bytes of ring memory in use.
@@ -119,15 +122,15 @@ impl Status {
         settings: &Settings,
         planner: &Planner<'_>,
     ) -> Status {
-        let ((sites_on, sites_known), words) = (planner.count(), &settings.words);
+        let ((functions_enabled, functions_known), words) = (planner.count(), &settings.words);
         Status {
             pid: target.pid,
-            name: target.name.clone(),
+            comm: target.name.clone(),
             recording: settings.stage == Stage::Recording,
             processes: shared.processes().end,
             threads: shared.threads().end,
-            sites_on,
-            sites_known,
+            functions_enabled,
+            functions_known,
             on: settings.on,
             ring_bytes: u64::from(shared.chunks_used()) * calltap_abi::CHUNK_SIZE as u64,
             code_bytes: planner.stubs.bytes(),

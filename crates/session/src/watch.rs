@@ -83,7 +83,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
         whole: true,
         status: Some(status),
         stops: Default::default(),
-        disabled: Vec::new(),
+        disabled_by_limit: Vec::new(),
         totals,
         sites,
         code_is_in,

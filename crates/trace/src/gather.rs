@@ -179,10 +179,10 @@ impl Gather {
                 self.meta.slow.extend(rules);
                 true
             }
-            Record::Limited { functions } => {
+            Record::DisabledByLimit { functions } => {
                 // A damaged file must not take memory for many sites.
                 let placed = functions.iter().all(|function| self.sites.reach(function.site.0).is_some());
-                self.meta.limited.extend(functions.into_iter().filter(|_| placed));
+                self.meta.disabled_by_limit.extend(functions.into_iter().filter(|_| placed));
                 placed
             }
             Record::Scheduling(scheduling) => {

@@ -11,7 +11,9 @@ use crate::codec::decode::Decoder;
 use crate::error::Error;
 use crate::event::{Batch, EventKind};
 use crate::kernel_records::Scheduling;
-use crate::meta::{End, Limited, Loss, Module, Process, Profile, Record, Session, Site, Thread, ThreadId};
+use crate::meta::{
+    DisabledByLimit, End, Loss, Module, Process, Profile, Record, Session, Site, Thread, ThreadId,
+};
 use crate::switches::{Gathering, Payload, Switch};
 use crate::writer::{ThreadEncoder, TraceWriter};
 use std::collections::{BTreeMap, VecDeque};
@@ -64,7 +66,7 @@ pub struct History {
     sites: Vec<Site>,
     clocks: VecDeque<ClockPair>,
     profile: Vec<Profile>,
-    limited: Vec<Limited>,
+    disabled_by_limit: Vec<DisabledByLimit>,
     scheduling: Option<Scheduling>,
     switches: Gathering,
     notes: VecDeque<String>,
@@ -91,7 +93,7 @@ impl History {
             sites: Vec::new(),
             clocks: VecDeque::new(),
             profile: Vec::new(),
-            limited: Vec::new(),
+            disabled_by_limit: Vec::new(),
             scheduling: None,
             switches: Gathering::default(),
             notes: VecDeque::new(),
@@ -118,7 +120,7 @@ impl History {
                 }
             }
             Record::Profile { rows } => self.profile.clone_from(rows),
-            Record::Limited { functions } => self.limited.extend_from_slice(functions),
+            Record::DisabledByLimit { functions } => self.disabled_by_limit.extend_from_slice(functions),
             Record::Note { text } => {
                 self.notes.push_back(text.clone());
                 if self.notes.len() > NOTES {
@@ -257,7 +259,7 @@ impl History {
         self.modules.values().cloned().try_for_each(|module| record(Record::Module(module)))?;
         record(Record::Sites { sites: self.sites.clone() })?;
         self.clocks.iter().try_for_each(|pair| record(Record::Clock(*pair)))?;
-        record(Record::Limited { functions: self.limited.clone() })?;
+        record(Record::DisabledByLimit { functions: self.disabled_by_limit.clone() })?;
         self.notes.iter().try_for_each(|text| record(Record::Note { text: text.clone() }))?;
         let (threads, calls) = self.forgotten;
         if threads > 0 {

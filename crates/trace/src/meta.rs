@@ -364,7 +364,7 @@ pub struct End {
 ///
 /// Its later calls have no events; their time counts as their callers' own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Limited {
+pub struct DisabledByLimit {
     /// The function.
     pub site: SiteId,
     /// Events per second of the function when it was disabled.
@@ -403,9 +403,10 @@ pub enum Record {
         rows: Vec<Profile>,
     },
     /// Functions disabled by the overhead limit, many at a time.
-    Limited {
+    #[serde(rename = "limited")]
+    DisabledByLimit {
         /// The functions, in the order in which they were disabled.
-        functions: Vec<Limited>,
+        functions: Vec<DisabledByLimit>,
     },
     /// See [`Scheduling`]; the newest counts.
     Scheduling(Scheduling),
@@ -464,7 +465,7 @@ pub struct Meta {
     /// Rules for slow calls, if only those and what they call were kept.
     pub slow: Vec<SlowRule>,
     /// Functions disabled by the overhead limit.
-    pub limited: Vec<Limited>,
+    pub disabled_by_limit: Vec<DisabledByLimit>,
     /// Whether context switches were recorded; absent where they were not requested.
     pub scheduling: Option<Scheduling>,
     /// Whether wakings, system calls and incidents were recorded; absent where they were not

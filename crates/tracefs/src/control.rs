@@ -18,85 +18,22 @@ pub use sets::{Which, add, has, matches};
 pub use stat::{table, write_duration};
 pub use tracers::{PROFILE, TRACE};
 
+pub use crate::nodes::File;
+
+use crate::nodes::{FILES, Kind, SUMS};
 use calltap_selection::{Listed, Profiled, Selection, TracerSelection};
 use rustix::io::Errno;
 
-/// A control file.
-#[derive(Clone, Copy, Debug)]
-pub struct File {
-    /// Name of the file.
-    pub name: &'static str,
-    /// Description in one sentence.
-    pub about: &'static str,
-    /// Contents of the file.
-    kind: Kind,
+/// Returns the files that [`Model`] reads and writes.
+pub fn files() -> impl Iterator<Item = File> {
+    FILES.iter().copied().chain([SUMS]).filter(|file| file.by_command)
 }
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    AvailableTracers,
-    CurrentTracer,
-    FunctionTracers,
-    ProfileEnabled,
-    TracingOn,
-    Filter,
-    Notrace,
-    Available,
-    Enabled,
-    Touched,
-    Info,
-    Failures,
-    Ftraced,
-    Stat,
-}
-
-const fn file(name: &'static str, kind: Kind, about: &'static str) -> File {
-    File { name, about, kind }
-}
-
-/// All control files.
-pub const FILES: &[File] = &[
-    file("available_tracers", Kind::AvailableTracers, "values for current_tracer"),
-    file(
-        "current_tracer",
-        Kind::CurrentTracer,
-        "the tracer that records events: function, function_graph or nop",
-    ),
-    file(
-        "function_tracers",
-        Kind::FunctionTracers,
-        "the tracers that are registered; * marks the default, a name makes it that",
-    ),
-    file(
-        "function_profile_enabled",
-        Kind::ProfileEnabled,
-        "1 registers trace_profile, which sums up calls and times; 0 ends it",
-    ),
-    file("tracing_on", Kind::TracingOn, "0: no events are recorded, tracers stay"),
-    file("set_ftrace_filter", Kind::Filter, "the only functions that the default tracer traces"),
-    file("set_ftrace_notrace", Kind::Notrace, "the functions that it does not trace"),
-    file("available_filter_functions", Kind::Available, "the functions that can be traced"),
-    file("enabled_functions", Kind::Enabled, "the functions that are traced, and by how many tracers"),
-    file("touched_functions", Kind::Touched, "functions that were ever traced"),
-    file("dyn_ftrace_total_info", Kind::Info, "number of traceable functions, and their memory"),
-    file(
-        "failures",
-        Kind::Failures,
-        "the functions at which other bytes were found than expected; they are never touched again",
-    ),
-    file(
-        "ftraced_enabled",
-        Kind::Ftraced,
-        "the daemon that converts calls of mcount recorded at their first time: enabled or disabled; every write converts at once",
-    ),
-    file("trace_stat/function0", Kind::Stat, "sums of trace_profile"),
-];
 
 impl File {
     /// Returns the file with a name, or an error with the nearest names.
     pub fn named(name: &str) -> Result<File, Refusal> {
         let none = || {
-            let near = calltap_names::nearest_names(name, FILES.iter().map(|file| file.name), 3);
+            let near = calltap_names::nearest_names(name, files().map(|file| file.name), 3);
             let hint = if near.is_empty() {
                 "; 'calltap tracefs get' lists them".to_owned()
             } else {
@@ -104,7 +41,7 @@ impl File {
             };
             Refusal::new(Errno::NOENT, format!("no such control file{hint}"))
         };
-        FILES.iter().find(|file| file.name == name).copied().ok_or_else(none)
+        files().find(|file| file.name == name).ok_or_else(none)
     }
 
     /// Whether reading the file needs the profile.
@@ -162,7 +99,12 @@ pub struct Effect {
 impl Model<'_> {
     /// Returns the contents of a file.
     pub fn read(&self, file: File) -> String {
-        match file.kind {
+        self.contents(file.kind)
+    }
+
+    /// Returns the contents of a file of this kind; empty if this module has none of it.
+    pub(crate) fn contents(&self, kind: Kind) -> String {
+        match kind {
             Kind::AvailableTracers => "function_graph function nop\n".into(),
             Kind::CurrentTracer => self.current_tracer(),
             Kind::FunctionTracers => self.function_tracers(),
@@ -171,28 +113,34 @@ impl Model<'_> {
             Kind::Filter => self.read_set(sets::Which::Filter),
             Kind::Notrace => self.read_set(sets::Which::Notrace),
             Kind::Available => self.available(),
-            Kind::Enabled => self.enabled(),
-            Kind::Touched => self.touched(),
+            Kind::EnabledFunctions => self.enabled(),
+            Kind::TouchedFunctions => self.touched(),
             Kind::Info => self.info(),
             Kind::Failures => self.failures(),
             Kind::Ftraced => self.ftraced_enabled(),
             Kind::Stat => stat::table(self.profile),
+            _ => String::new(),
         }
     }
 
     /// Writes a text. A refused text changes nothing. The kernel differs: where a wrong name
     /// follows a truncation, it leaves the filter empty and traces everything.
     pub fn write(&mut self, file: File, text: &str, open: Open) -> Result<Effect, Refusal> {
+        self.change(file.kind, text, open)
+    }
+
+    /// Writes a text to a file of this kind.
+    pub(crate) fn change(&mut self, kind: Kind, text: &str, open: Open) -> Result<Effect, Refusal> {
         let before = self.words.clone();
-        let result = self.try_write(file, text, open);
+        let result = self.try_write(kind, text, open);
         if result.is_err() {
             self.words = before;
         }
         result
     }
 
-    fn try_write(&mut self, file: File, text: &str, open: Open) -> Result<Effect, Refusal> {
-        match file.kind {
+    fn try_write(&mut self, kind: Kind, text: &str, open: Open) -> Result<Effect, Refusal> {
+        match kind {
             Kind::CurrentTracer => self.set_current_tracer(text)?,
             Kind::FunctionTracers => self.set_default_tracer(text)?,
             Kind::ProfileEnabled => return self.set_profile_enabled(number::parse(text)? != 0),

@@ -1,9 +1,9 @@
 //! Contents of the files that are read as a whole.
 
 use crate::clocks::CLOCKS;
-use crate::control::{File, Model, TRACE, Which};
+use crate::control::{Model, TRACE, Which};
 use crate::instance::{Instance, wants};
-use crate::nodes::{CONTROL, Kind};
+use crate::nodes::{FILES, File, Kind};
 use crate::options::OPTIONS;
 use crate::ring::Ring;
 use crate::tokens::waiting;
@@ -15,26 +15,23 @@ use std::fmt::Write;
 /// Number of threads whose names are kept, the kernel's default.
 const CMDLINES: u64 = 6552;
 
-const README: &str = "\
-calltap: ftrace's directory for one process\n\
-\n\
-  available_filter_functions - functions that can be traced\n\
-  set_ftrace_filter\t- only these are traced: names, globs, numbers of lines, FUNCTION:mod:LIBRARY\n\
+/// Lines of the README behind a file, where scripts look for what the file accepts.
+const MORE: &[(&str, &str)] = &[(
+    "set_ftrace_filter",
+    "\
 \t     accepts: func_full_name or glob-matching-pattern\n\
-\t     triggers: FUNCTION:TRIGGER[:COUNT], TRIGGER: traceon traceoff snapshot stacktrace dump cpudump\n\
-  set_ftrace_notrace\t- functions not to trace\n\
-  set_ftrace_pid\t- threads to trace\n\
-  set_graph_function\t- function_graph: trace only beneath these functions\n\
-  current_tracer\t- function, function_graph or nop\n\
-  function_tracers\t- the tracers; * marks the tracer whose filters the set_* files show\n\
-  function_profile_enabled - sums up calls and times, read trace_stat/function0\n\
-  trace\t\t\t- the recorded events; '>' clears them\n\
-  trace_pipe\t\t- consuming read of the buffer\n\
-  tracing_on\t\t- 0 stops recording, 1 resumes it\n\
-  stack_tracer_enabled\t- 1: stack_trace shows the deepest stack\n\
-  stack_trace_filter\t- stack is checked at calls of these functions\n\
-  stack_max_size\t- bytes of the deepest stack; write 0 to reset\n\
-  instances\t\t- mkdir makes another tracer with its own buffer\n";
+\t     triggers: FUNCTION:TRIGGER[:COUNT], TRIGGER: traceon traceoff snapshot stacktrace dump cpudump\n",
+)];
+
+/// Returns the README: the files with their descriptions.
+fn readme() -> String {
+    let mut text = String::from("calltap: ftrace's directory for one process\n\n");
+    for File { name, about, .. } in FILES.iter().filter(|file| !file.about.is_empty()) {
+        let _ = writeln!(text, "  {name}\t- {about}");
+        MORE.iter().filter(|(file, _)| file == name).for_each(|(_, more)| text += more);
+    }
+    text + "  instances\t- mkdir makes another tracer with its own buffer\n"
+}
 
 fn lines<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
     all.into_iter().fold(String::new(), |mut text, one| {
@@ -47,21 +44,17 @@ fn lines<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
 fn set_of(mut model: Model<'_>, which: Which) -> String {
     let words = model.set_mut(which).clone();
     let waiting: Vec<&String> = waiting(&words).collect();
-    let name = if which == Which::Filter { "set_ftrace_filter" } else { "set_ftrace_notrace" };
+    let kind = if which == Which::Filter { Kind::Filter } else { Kind::Notrace };
     // A notrace set whose words all wait disables no function yet, and its text says so.
     if which == Which::Notrace && waiting.len() == words.len() {
         model.set_mut(which).clear();
     }
-    File::named(name).map(|file| model.read(file)).unwrap_or_default() + &lines(waiting)
+    model.contents(kind) + &lines(waiting)
 }
 
 impl Tracefs {
     fn model(&self, instance: &Instance) -> Model<'_> {
         Model { words: instance.words.clone(), functions: self.symbols.functions(), profile: &self.profile }
-    }
-
-    fn control(&self, instance: &Instance, name: &str) -> String {
-        File::named(name).map(|file| self.model(instance).read(file)).unwrap_or_default()
     }
 
     fn set_text(&self, instance: &Instance, which: Which) -> String {
@@ -82,8 +75,13 @@ impl Tracefs {
     /// Returns the contents of a file that is read as a whole.
     pub(crate) fn text(&self, instance: &Instance, kind: Kind, arg: u16) -> String {
         match kind {
-            Kind::Control(n) => self.control(instance, CONTROL[usize::from(n)]),
-            Kind::AvailableTracers => "function_graph function nop\n".into(),
+            Kind::Available
+            | Kind::Info
+            | Kind::Failures
+            | Kind::AvailableTracers
+            | Kind::FunctionTracers
+            | Kind::ProfileEnabled
+            | Kind::Ftraced => self.model(instance).contents(kind),
             Kind::AvailableAddresses => {
                 let model = self.model(instance);
                 lines(model.functions.iter().map(|f| format!("{:016x} {}", f.address, model.name(f))))
@@ -94,9 +92,7 @@ impl Tracefs {
             }
             Kind::Notrace => self.set_text(instance, Which::Notrace),
             Kind::EnabledFunctions | Kind::TouchedFunctions => self.users(kind == Kind::TouchedFunctions),
-            Kind::FunctionTracers => self.control(instance, "function_tracers"),
-            Kind::ProfileEnabled => self.control(instance, "function_profile_enabled"),
-            Kind::Stat if arg == 0 => self.control(instance, "trace_stat/function0"),
+            Kind::Stat if arg == 0 => self.model(instance).contents(kind),
             Kind::Stat => crate::control::table(&[]),
             Kind::Clock => {
                 let there = CLOCKS.iter().enumerate().filter(|(_, (_, clock))| clock.exists(self.clock));
@@ -119,7 +115,7 @@ impl Tracefs {
                     .filter_map(|(tid, _)| Some((tid, self.symbols.group(tid)?)));
                 lines(groups.map(|(tid, group)| format!("{tid} {group}")))
             }
-            Kind::Readme => README.into(),
+            Kind::Readme => readme(),
             Kind::HeaderPage => formats::HEADER_PAGE.into(),
             Kind::HeaderEvent => formats::HEADER_EVENT.into(),
             Kind::EventFormat => {
@@ -132,7 +128,6 @@ impl Tracefs {
             Kind::StackTraceFilter => self.stack_filter_text(),
             Kind::StackTracerEnabled => number(self.stack_tracer.is_on.into()),
             Kind::EventsEnable => "0\n".into(),
-            Kind::Ftraced => self.control(instance, "ftraced_enabled"),
             _ => own_text(instance, kind, arg),
         }
     }

@@ -40,8 +40,9 @@ pub enum Dir {
 /// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// A file of [`crate::control`], by its index in [`CONTROL`].
-    Control(u8),
+    Available,
+    Info,
+    Failures,
     CurrentTracer,
     AvailableTracers,
     AvailableAddresses,
@@ -103,70 +104,108 @@ const RO: u16 = 0o440;
 const RW: u16 = 0o640;
 const WO: u16 = 0o220;
 
-/// A file: name, kind, mode, and whether only the first instance has it.
-type File = (&'static str, Kind, u16, bool);
+/// A file of the control directory.
+#[derive(Clone, Copy, Debug)]
+pub struct File {
+    /// Name of the file.
+    pub name: &'static str,
+    /// Description in one sentence, for README; empty for files that it leaves out.
+    pub about: &'static str,
+    pub(crate) kind: Kind,
+    mode: u16,
+    /// Whether only the first instance has it.
+    top_only: bool,
+    /// Whether `calltap tracefs` reads and writes it too: its contents follow from the selection,
+    /// the functions and the profile alone.
+    pub(crate) by_command: bool,
+}
 
-const FILES: &[File] = &[
-    ("README", Kind::Readme, RO, true),
-    ("available_events", Kind::Empty, RO, true),
-    ("available_filter_functions", Kind::Control(0), RO, true),
-    ("available_filter_functions_addrs", Kind::AvailableAddresses, RO, true),
-    ("available_tracers", Kind::AvailableTracers, RO, false),
-    ("buffer_percent", Kind::Percent, RW, false),
-    ("buffer_size_kb", Kind::BufferKb, RW, false),
-    ("buffer_subbuf_size_kb", Kind::SubbufKb, RW, false),
-    ("buffer_total_size_kb", Kind::BufferTotalKb, RO, false),
-    ("current_tracer", Kind::CurrentTracer, RW, false),
-    ("dump", Kind::Dump, RO, false),
-    ("dyn_ftrace_total_info", Kind::Control(1), RO, true),
-    ("enabled_functions", Kind::EnabledFunctions, RO, true),
-    ("error_log", Kind::ErrorLog, RW, false),
-    ("failures", Kind::Control(2), RO, true),
-    ("free_buffer", Kind::FreeBuffer, 0o200, false),
-    ("ftraced_enabled", Kind::Ftraced, RW, true),
-    ("function_profile_enabled", Kind::ProfileEnabled, RW, true),
-    ("function_tracers", Kind::FunctionTracers, RW, true),
-    ("kallsyms", Kind::Kallsyms, RO, true),
-    ("max_graph_depth", Kind::MaxGraphDepth, RW, true),
-    ("printk_formats", Kind::Empty, RO, true),
-    ("saved_cmdlines", Kind::SavedCmdlines, RO, true),
-    ("saved_cmdlines_size", Kind::SavedCmdlinesSize, RW, true),
-    ("saved_tgids", Kind::SavedTgids, RO, true),
-    ("set_event", Kind::SetEvent, RW, false),
-    ("set_ftrace_filter", Kind::Filter, RW, false),
-    ("set_ftrace_notrace", Kind::Notrace, RW, false),
-    ("set_ftrace_notrace_pid", Kind::NotracePid, RW, false),
-    ("set_ftrace_pid", Kind::Pid, RW, false),
-    ("set_graph_function", Kind::GraphFunction, RW, true),
-    ("set_graph_notrace", Kind::GraphNotrace, RW, true),
-    ("snapshot", Kind::Snapshot, RW, false),
-    ("stack_max_size", Kind::StackMaxSize, RW, true),
-    ("stack_trace", Kind::StackTrace, RO, true),
-    ("stack_trace_filter", Kind::StackTraceFilter, RW, true),
-    ("stack_tracer_enabled", Kind::StackTracerEnabled, RW, true),
-    ("timestamp_mode", Kind::TimestampMode, RO, false),
-    ("touched_functions", Kind::TouchedFunctions, RO, true),
-    ("trace", Kind::Trace, RW, false),
-    ("trace_clock", Kind::Clock, RW, false),
-    ("trace_marker", Kind::Marker, WO, false),
-    ("trace_marker_raw", Kind::RawMarker, WO, false),
-    ("trace_options", Kind::Options, RW, false),
-    ("trace_pipe", Kind::TracePipe, RO, false),
-    ("tracing_cpumask", Kind::Cpumask, RW, false),
-    ("tracing_max_latency", Kind::MaxLatency, RW, false),
-    ("tracing_on", Kind::TracingOn, RW, false),
-    ("tracing_thresh", Kind::Threshold, RW, true),
+/// A file of every instance.
+const fn file(name: &'static str, kind: Kind, mode: u16) -> File {
+    File { name, about: "", kind, mode, top_only: false, by_command: false }
+}
+
+/// A file of the first instance.
+const fn top(name: &'static str, kind: Kind, mode: u16) -> File {
+    File { top_only: true, ..file(name, kind, mode) }
+}
+
+impl File {
+    const fn about(self, about: &'static str) -> File {
+        File { about, ..self }
+    }
+
+    const fn by_command(self) -> File {
+        File { by_command: true, ..self }
+    }
+}
+
+/// All files of an instance's directory.
+pub const FILES: &[File] = &[
+    top("README", Kind::Readme, RO),
+    top("available_events", Kind::Empty, RO),
+    top("available_filter_functions", Kind::Available, RO).about("functions that can be traced").by_command(),
+    top("available_filter_functions_addrs", Kind::AvailableAddresses, RO),
+    file("available_tracers", Kind::AvailableTracers, RO).about("values for current_tracer").by_command(),
+    file("buffer_percent", Kind::Percent, RW),
+    file("buffer_size_kb", Kind::BufferKb, RW),
+    file("buffer_subbuf_size_kb", Kind::SubbufKb, RW),
+    file("buffer_total_size_kb", Kind::BufferTotalKb, RO),
+    file("current_tracer", Kind::CurrentTracer, RW).about("the tracer that records events: function, function_graph or nop").by_command(),
+    file("dump", Kind::Dump, RO),
+    top("dyn_ftrace_total_info", Kind::Info, RO).about("number of traceable functions, and their memory").by_command(),
+    top("enabled_functions", Kind::EnabledFunctions, RO).about("functions that are traced, and by how many tracers").by_command(),
+    file("error_log", Kind::ErrorLog, RW),
+    top("failures", Kind::Failures, RO).about("functions at which other bytes were found than expected; they are never touched again").by_command(),
+    file("free_buffer", Kind::FreeBuffer, 0o200),
+    top("ftraced_enabled", Kind::Ftraced, RW).about("the daemon that converts calls of mcount recorded at their first time: enabled or disabled; every write converts at once").by_command(),
+    top("function_profile_enabled", Kind::ProfileEnabled, RW).about("1 registers trace_profile, which sums up calls and times in trace_stat/function0; 0 ends it").by_command(),
+    top("function_tracers", Kind::FunctionTracers, RW).about("the registered tracers; * marks the default, whose filters the set_* files show; a name makes it that").by_command(),
+    top("kallsyms", Kind::Kallsyms, RO),
+    top("max_graph_depth", Kind::MaxGraphDepth, RW),
+    top("printk_formats", Kind::Empty, RO),
+    top("saved_cmdlines", Kind::SavedCmdlines, RO),
+    top("saved_cmdlines_size", Kind::SavedCmdlinesSize, RW),
+    top("saved_tgids", Kind::SavedTgids, RO),
+    file("set_event", Kind::SetEvent, RW),
+    file("set_ftrace_filter", Kind::Filter, RW).about("the only functions that the default tracer traces: names, globs, numbers of lines, FUNCTION:mod:LIBRARY").by_command(),
+    file("set_ftrace_notrace", Kind::Notrace, RW).about("functions that the default tracer does not trace").by_command(),
+    file("set_ftrace_notrace_pid", Kind::NotracePid, RW),
+    file("set_ftrace_pid", Kind::Pid, RW).about("threads to trace"),
+    top("set_graph_function", Kind::GraphFunction, RW).about("function_graph: trace only beneath these functions"),
+    top("set_graph_notrace", Kind::GraphNotrace, RW),
+    file("snapshot", Kind::Snapshot, RW),
+    top("stack_max_size", Kind::StackMaxSize, RW).about("bytes of the deepest stack; write 0 to reset"),
+    top("stack_trace", Kind::StackTrace, RO),
+    top("stack_trace_filter", Kind::StackTraceFilter, RW).about("stack is checked at calls of these functions"),
+    top("stack_tracer_enabled", Kind::StackTracerEnabled, RW).about("1: stack_trace shows the deepest stack"),
+    file("timestamp_mode", Kind::TimestampMode, RO),
+    top("touched_functions", Kind::TouchedFunctions, RO).about("functions that were ever traced").by_command(),
+    file("trace", Kind::Trace, RW).about("the recorded events; '>' clears them"),
+    file("trace_clock", Kind::Clock, RW),
+    file("trace_marker", Kind::Marker, WO),
+    file("trace_marker_raw", Kind::RawMarker, WO),
+    file("trace_options", Kind::Options, RW),
+    file("trace_pipe", Kind::TracePipe, RO).about("consuming read of the buffer"),
+    file("tracing_cpumask", Kind::Cpumask, RW),
+    file("tracing_max_latency", Kind::MaxLatency, RW),
+    file("tracing_on", Kind::TracingOn, RW).about("0 stops recording, 1 resumes it; tracers stay").by_command(),
+    top("tracing_thresh", Kind::Threshold, RW),
 ];
 
 const CPU_FILES: &[File] = &[
-    ("buffer_size_kb", Kind::BufferKb, RW, false),
-    ("snapshot", Kind::Snapshot, RW, false),
-    ("snapshot_raw", Kind::RawSnapshot, RO, false),
-    ("stats", Kind::Stats, RO, false),
-    ("trace", Kind::Trace, RW, false),
-    ("trace_pipe", Kind::TracePipe, RO, false),
-    ("trace_pipe_raw", Kind::RawPipe, RO, false),
+    file("buffer_size_kb", Kind::BufferKb, RW),
+    file("snapshot", Kind::Snapshot, RW),
+    file("snapshot_raw", Kind::RawSnapshot, RO),
+    file("stats", Kind::Stats, RO),
+    file("trace", Kind::Trace, RW),
+    file("trace_pipe", Kind::TracePipe, RO),
+    file("trace_pipe_raw", Kind::RawPipe, RO),
 ];
+
+/// The sums of the profile tracer for `calltap tracefs`, which knows no processors.
+pub const SUMS: File =
+    file("trace_stat/function0", Kind::Stat, RW).about("sums of trace_profile").by_command();
 
 const DIRS: &[(&str, Dir, bool)] = &[
     ("events", Dir::Events, false),
@@ -176,14 +215,11 @@ const DIRS: &[(&str, Dir, bool)] = &[
     ("trace_stat", Dir::TraceStat, true),
 ];
 
-/// Names in [`crate::control`] of the files of [`Kind::Control`].
-pub const CONTROL: [&str; 3] = ["available_filter_functions", "dyn_ftrace_total_info", "failures"];
-
 /// Returns the entries of a directory, except instances.
 pub fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)> {
     let file = |files: &[File], arg: u16| -> Vec<(String, Entry)> {
-        let there = files.iter().filter(|(_, _, _, top)| is_top || !top);
-        there.map(|(name, kind, ..)| ((*name).to_owned(), Entry::File(*kind, arg))).collect()
+        let there = files.iter().filter(|file| is_top || !file.top_only);
+        there.map(|file| (file.name.to_owned(), Entry::File(file.kind, arg))).collect()
     };
     let processors = 0..processors as u16;
     match dir {
@@ -228,13 +264,13 @@ pub fn mode(entry: Entry) -> u16 {
         Entry::File(Kind::Option | Kind::Stat | Kind::EventsEnable, _) => RW,
         Entry::File(kind, _) => {
             let mut all = FILES.iter().chain(CPU_FILES);
-            all.find(|(_, known, ..)| *known == kind).map_or(RO, |(_, _, mode, _)| *mode)
+            all.find(|file| file.kind == kind).map_or(RO, |file| file.mode)
         }
     }
 }
 
 /// Returns the name of a writable file.
 pub fn name(kind: Kind) -> &'static str {
-    let known = FILES.iter().find(|(_, known, ..)| *known == kind);
-    known.map_or(if kind == Kind::Option { "options" } else { "calltap" }, |(name, ..)| *name)
+    let known = FILES.iter().find(|file| file.kind == kind);
+    known.map_or(if kind == Kind::Option { "options" } else { "calltap" }, |file| file.name)
 }

@@ -330,7 +330,9 @@ impl Tracefs {
                 self.instances.iter().any(Instance::profiles).then_some(Refresh::Profile)
             }
             Entry::File(
-                Kind::Control(_)
+                Kind::Available
+                | Kind::Info
+                | Kind::Failures
                 | Kind::AvailableAddresses
                 | Kind::EnabledFunctions
                 | Kind::TouchedFunctions

@@ -2,7 +2,7 @@
 //! changes the instance, or the directory as a whole.
 
 use crate::clocks::{CLOCKS, Clock};
-use crate::control::{File, Model, Open, parse_number};
+use crate::control::{Model, Open, parse_number};
 use crate::errors::Wrong;
 use crate::instance::{Instance, STACK_TRACE, Snapshot};
 use crate::nodes::Kind;
@@ -33,10 +33,10 @@ impl Tracefs {
         let instance = self.instance_mut(id)?;
         match kind {
             Kind::CurrentTracer => return self.write_tracer(id, text),
-            Kind::FunctionTracers => return self.write_control(id, "function_tracers", text),
-            Kind::Ftraced => return self.write_control(id, "ftraced_enabled", text),
+            Kind::FunctionTracers => return self.write_control(id, kind, text),
+            Kind::Ftraced => return self.write_control(id, kind, text),
             Kind::ProfileEnabled => {
-                self.write_control(id, "function_profile_enabled", text)?;
+                self.write_control(id, kind, text)?;
                 if !separate {
                     self.instance_mut(id)?.share_sets();
                 }
@@ -64,14 +64,14 @@ impl Tracefs {
     }
 
     /// Writes a value to a file that [`crate::control`] implements.
-    fn write_control(&mut self, id: u32, name: &str, text: &str) -> Result<(), Wrong> {
+    fn write_control(&mut self, id: u32, kind: Kind, text: &str) -> Result<(), Wrong> {
         let Tracefs { instances, symbols, profile, effects, .. } = self;
         let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) else {
             return Err(Errno::NODEV.into());
         };
         let words = instance.words.clone();
         let mut model = Model { words, functions: symbols.functions(), profile };
-        let effect = model.write(File::named(name)?, text, Open::Truncate)?;
+        let effect = model.change(kind, text, Open::Truncate)?;
         let profiled = instance.profiles();
         instance.words = model.words;
         effects.resets_profile |= effect.resets_profile;
@@ -89,7 +89,7 @@ impl Tracefs {
         if busy && ["function", "function_graph", "nop"].contains(&text.trim()) {
             return Err(Wrong { errno: Errno::BUSY, why: "trace_pipe is open".into(), at: 0 });
         }
-        self.write_control(id, "current_tracer", text)?;
+        self.write_control(id, Kind::CurrentTracer, text)?;
         let separate = self.separate;
         let instance = self.instance_mut(id)?;
         if !separate {

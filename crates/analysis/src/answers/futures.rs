@@ -183,7 +183,7 @@ fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
     json!({
         "id": span.id,
         "future": span.name,
-        "process": span.process,
+        "pid": span.process,
         "address": format!("{:#x}", span.address),
         "task": span.task.map(|task| format!("{task:#x}")),
         "parent": span.parent,
@@ -193,9 +193,9 @@ fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
         "end": span.how.name(),
         "polls": span.polls,
         "busy_ns": known.ns(span.busy),
-        "longest_poll_ns": known.ns(span.longest_poll),
+        "max_poll_ns": known.ns(span.longest_poll),
         "idle_ns": known.ns(span.idle),
-        "longest_idle_ns": known.ns(span.longest_idle),
+        "max_idle_ns": known.ns(span.longest_idle),
         "runnable_ns": known.ns(span.runnable),
         "unknown_idle_ns": known.ns(span.unknown),
         "threads": tids,
@@ -305,12 +305,12 @@ impl Question for Futures {
                 "waiting": row.ended(End::Waiting),
                 "unknown": row.ended(End::Unknown),
                 "busy_ns": known.ns(row.busy),
-                "longest_poll_ns": known.ns(row.longest_poll),
+                "max_poll_ns": known.ns(row.longest_poll),
                 "idle_ns": known.ns(row.idle),
-                "longest_idle_ns": known.ns(row.longest_idle),
+                "max_idle_ns": known.ns(row.longest_idle),
                 "runnable_ns": known.ns(row.runnable),
                 "unknown_idle_ns": known.ns(row.unknown),
-                "longest_life_ns": known.ns(row.longest_life),
+                "max_life_ns": known.ns(row.longest_life),
             })
         };
         let rows = self.all();

@@ -191,7 +191,7 @@ impl Question for Histogram {
                 "module": known.module(*function),
                 "item": item,
                 "values": row.values(),
-                "unreadable": row.unreadable,
+                "unread_values": row.unreadable,
                 "min": row.range.map(|range| whole(range.0)),
                 "max": row.range.map(|range| whole(range.1)),
                 "avg": row.average(),

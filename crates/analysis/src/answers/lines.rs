@@ -258,7 +258,7 @@ fn json_line(
         "blocked_ns": off.map(|off| off.blocked),
         "tracing_ns": off.map(|off| off.tracing),
         "end": ending.name(),
-        "unfinished": ending.goes_on(),
+        "open": ending.goes_on(),
         "tid": known.tid(ended.thread),
         "thread": known.task(ended.thread),
         "function": known.name(ended.function),

@@ -135,7 +135,7 @@ impl Question for Spans {
 
     fn json(&self, known: &Known) -> Value {
         let mut object = self.matched(known).json(known, &self.sides, &self.losses);
-        object["unread"] = self.unread.into();
+        object["unread_values"] = self.unread.into();
         object["lost_late"] = self.late.into();
         object
     }

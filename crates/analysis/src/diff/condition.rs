@@ -5,7 +5,7 @@ use super::evidence::{self, ERROR_RATE, LEAST_RECORDINGS, Mean};
 use super::outcome::{Finding, Holds, Outcome};
 use super::rule::Rule;
 use super::{Measure, Options, Row, Sources};
-use crate::error::Error;
+use crate::error::{Error, NotOneOf};
 use crate::names::Names;
 use calltap_names::{Word, nearest_names};
 use calltap_trace::SiteId;
@@ -96,7 +96,7 @@ impl FromStr for Condition {
         let wrong = |what: &str| format!("'{text}': {what}; {FORM}");
         let (measure, rest) = text.split_once('(').ok_or_else(|| wrong("no function in parentheses"))?;
         let measure: Measure =
-            measure.trim().parse().map_err(|error: String| format!("'{text}': {error}"))?;
+            measure.trim().parse().map_err(|error: NotOneOf| format!("'{text}': {error}"))?;
         // A name may contain parentheses and `>`; the text after the last parenthesis cannot.
         let (function, rest) = rest.rsplit_once(')').ok_or_else(|| wrong("no function in parentheses"))?;
         if function.trim().is_empty() {

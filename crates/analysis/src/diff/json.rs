@@ -1,6 +1,7 @@
 //! The comparison as JSON; `docs/diff.md` describes the format.
 
 use super::{Diff, Measure, Recording, Row, evidence, rule};
+use crate::disabled;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -106,9 +107,9 @@ fn of_side(side: &[Recording]) -> Value {
         "threads": sum(|recording| recording.totals.threads),
         "calls": sum(|recording| recording.totals.calls),
         "lost_calls": sum(|recording| recording.lost),
-        "unfinished_calls": sum(|recording| recording.totals.unfinished),
-        "limited": side.iter().flat_map(|recording| &recording.limited).collect::<BTreeSet<_>>(),
-        "unreadable_parts": sum(|recording| recording.totals.damaged),
+        "unfinished": sum(|recording| recording.totals.unfinished),
+        disabled::KEY: side.iter().flat_map(|recording| &recording.disabled_by_limit).collect::<BTreeSet<_>>(),
+        "damaged_parts": sum(|recording| recording.totals.damaged),
         "clock": side.first().and_then(|recording| recording.clock),
     })
 }

@@ -1,5 +1,6 @@
 //! The measures of a function that can be compared.
 
+use crate::error::NotOneOf;
 use std::str::FromStr;
 
 /// A number of a function that is compared between two traces.
@@ -80,11 +81,10 @@ impl Measure {
 }
 
 impl FromStr for Measure {
-    type Err = String;
+    type Err = NotOneOf;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, NotOneOf> {
         let found = Self::NAMES.iter().position(|known| *known == name);
-        let unknown = || format!("'{name}' cannot be compared; known are {}", Self::NAMES.join(", "));
-        found.map(|at| Self::ALL[at]).ok_or_else(unknown)
+        found.map(|at| Self::ALL[at]).ok_or_else(|| NotOneOf::new("measure", name, Self::NAMES))
     }
 }

@@ -22,9 +22,9 @@ pub use measure::Measure;
 pub use noise::Verdict;
 pub use outcome::{Finding, Holds, Outcome};
 
+use crate::disabled;
 use crate::error::Error;
 use crate::head::head;
-use crate::limited;
 use crate::names::Names;
 use crate::sources::drive::Progress;
 use crate::sources::source::Source;
@@ -146,7 +146,7 @@ struct Recording {
     totals: Totals,
     lost: u64,
     /// Functions that were disabled by the overhead limit.
-    limited: Vec<String>,
+    disabled_by_limit: Vec<String>,
     clock: Option<ClockKind>,
 }
 
@@ -170,7 +170,7 @@ pub fn collect(
             recording.name = (*name).to_owned();
             recording.lost = crate::head::Lost::of(*source, &recording.totals).entries;
             let names = Names::new(source.meta(), options.linker_names);
-            recording.limited = limited::functions(source.meta(), &names);
+            recording.disabled_by_limit = disabled::functions(source.meta(), &names);
             recording.clock = clock(*source);
             recording.head = head(*source, &recording.totals);
         }
@@ -207,7 +207,7 @@ impl Diff {
             head: String::new(),
             totals,
             lost: 0,
-            limited: Vec::new(),
+            disabled_by_limit: Vec::new(),
             clock: None,
         };
         Self {

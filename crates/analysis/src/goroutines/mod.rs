@@ -291,8 +291,8 @@ fn knows_waits(source: &dyn Source) -> bool {
     let with_returns = tracers.filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
     let bits = with_returns.fold(0, |bits, tracer| bits | 1 << tracer.id);
     let mut parking = meta.sites.iter().filter(|site| site.name == PARK).peekable();
-    let is_limited = |site: SiteId| meta.limited.iter().any(|limited| limited.site == site);
-    parking.peek().is_some() && parking.all(|site| site.tracers & bits != 0 && !is_limited(site.id))
+    let is_disabled = |site: SiteId| meta.disabled_by_limit.iter().any(|disabled| disabled.site == site);
+    parking.peek().is_some() && parking.all(|site| site.tracers & bits != 0 && !is_disabled(site.id))
 }
 
 fn starter(seen: &Seen) -> Starter {

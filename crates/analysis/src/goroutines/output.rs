@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// Deepest indentation of the text, in levels.
 const DEEPEST: usize = 24;
 /// The columns of CSV.
-const CSV: &str = "process,goroutine,started_by,function,calls,first_ns,seen_ns,waited_ns,waits,ran_ns,runnable_ns,blocked_ns,unknown_ns";
+const CSV: &str = "pid,goroutine,started_by,function,calls,first_ns,seen_ns,waited_ns,waits_at_end,cpu_ns,runnable_ns,blocked_ns,unknown_ns";
 /// Titles of the states other than waiting.
 const STATES: [&str; 4] = ["RAN", "RUNNABLE", "BLOCKED", "UNKNOWN"];
 
@@ -104,7 +104,7 @@ impl Goroutines {
             out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
             let [first, seen, waited] = self.times(row);
             let object = json!({
-                "process": row.pid,
+                "pid": row.pid,
                 "goroutine": row.number,
                 "started_by": row.starter.number(),
                 "function": row.function,
@@ -112,8 +112,8 @@ impl Goroutines {
                 "first_ns": first,
                 "seen_ns": seen,
                 "waited_ns": waited,
-                "waits": row.waits,
-                "ran_ns": row.states.map(|states| states.ran_ns),
+                "waits_at_end": row.waits,
+                "cpu_ns": row.states.map(|states| states.ran_ns),
                 "runnable_ns": row.states.map(|states| states.runnable_ns),
                 "blocked_ns": row.states.map(|states| states.blocked_ns),
                 "unknown_ns": row.states.map(|states| states.unknown_ns),

@@ -16,13 +16,13 @@ pub(super) struct List<'a> {
     options: &'a Options,
     nodes: Vec<Value>,
     /// Functions that were disabled by the overhead limit.
-    limited: HashSet<SiteId>,
+    disabled: HashSet<SiteId>,
 }
 
 impl<'a> List<'a> {
     pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &'a Options) -> Self {
-        let limited = source.meta().limited.iter().map(|limited| limited.site).collect();
-        Self { source, names, options, nodes: Vec::new(), limited }
+        let disabled = source.meta().disabled_by_limit.iter().map(|function| function.site).collect();
+        Self { source, names, options, nodes: Vec::new(), disabled }
     }
 
     /// Adds everything below the root, callers before callees; `whole` ticks are 100 %. `which`
@@ -83,13 +83,13 @@ impl<'a> List<'a> {
         if which != Some("callers") {
             row["self_ns"] = json!(time(numbers.own));
             row["cut"] = json!(numbers.cut);
-            row["lost"] = json!(numbers.lost);
+            row["lost_calls"] = json!(numbers.lost);
         }
         if let Some(which) = which {
             row["of"] = json!(which);
         }
-        if matches!(paths.of(node), Of::Site(site) if self.limited.contains(&site)) {
-            row["limited"] = json!(true);
+        if matches!(paths.of(node), Of::Site(site) if self.disabled.contains(&site)) {
+            row[crate::disabled::KEY] = json!(true);
         }
         if let Some(thread) = thread {
             row["thread"] = json!(thread);

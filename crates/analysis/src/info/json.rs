@@ -1,8 +1,10 @@
 //! The description as JSON: the metadata records, and sums for scripts.
 
 use super::{Entered, Options, active_ns, sites_by_module};
+use crate::disabled;
 use crate::names::Names;
 use crate::sources::source::Source;
+use calltap_trace::{DisabledByLimit, Meta};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -16,7 +18,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
             json!({
                 "tid": thread.tid,
                 "pid": pid,
-                "comm": thread.comm,
+                "thread": thread.comm,
                 "goroutine": thread.goroutine,
                 "active_ns": active_ns(source, thread.id),
                 "calls": entered.get(&thread.id),
@@ -38,9 +40,11 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
             })
         })
         .collect();
+    let names = Names::new(meta, options.linker_names);
     let sum = Entered::sum(&entered);
     let marks = sum.marks(source);
     let mut info = json!({
+        "calltap_info": 1,
         "session": meta.session,
         "events": source.event_count() - marks,
         "marks": marks,
@@ -50,7 +54,8 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "threads": threads,
         "modules": modules,
         "slow": meta.slow,
-        "limited": meta.limited,
+        disabled::KEY: disabled::functions(meta, &names),
+        "rates_when_disabled": rates(meta, &names),
         "scheduling": meta.scheduling,
         "kernel_events": meta.kernel_events,
         "notes": meta.notes,
@@ -58,7 +63,6 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "end": meta.end,
     });
     if options.sites {
-        let names = Names::new(meta, options.linker_names);
         let sites = meta.sites.iter().map(|site| {
             json!({
                 "function": names.function(site.id),
@@ -73,4 +77,10 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     }
     serde_json::to_writer_pretty(&mut *out, &info)?;
     writeln!(out)
+}
+
+/// Returns the functions that the overhead limit disabled, with their rates at that time.
+fn rates(meta: &Meta, names: &Names<'_>) -> Vec<Value> {
+    let rate = |one: &DisabledByLimit| json!({ "function": names.function(one.site), "events_per_s": one.events_per_s });
+    meta.disabled_by_limit.iter().map(rate).collect()
 }

@@ -38,9 +38,9 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         line(out, "kept", &format!("{}, if longer than {}", rule.function, duration(rule.ns)))?;
     }
     let names = Names::new(meta, options.linker_names);
-    for limited in &meta.limited {
-        let function = one_line(names.function(limited.site));
-        let rate = count(limited.events_per_s);
+    for disabled in &meta.disabled_by_limit {
+        let function = one_line(names.function(disabled.site));
+        let rate = count(disabled.events_per_s);
         line(out, "disabled", &format!("{function}, by --max-overhead: {rate} events a second"))?;
     }
     if let Some(Scheduling { refused, lost }) = &meta.scheduling {

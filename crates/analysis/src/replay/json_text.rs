@@ -10,7 +10,7 @@ use crate::sources::source::Source;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter, Totals};
 use crate::values;
-use crate::{incidents, limited};
+use crate::{disabled, incidents};
 use calltap_trace::{RunState, SiteId, ThreadId};
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ impl<'a> JsonText<'a> {
             "event": "begin",
             "part": self.source.part(),
             "forked_without_callers": forked_processes(self.source),
-            "limited": limited::of_trace(self.source.meta(), self.names),
+            disabled::KEY: disabled::functions(self.source.meta(), self.names),
         });
         push(buffer, &head);
     }
@@ -114,8 +114,8 @@ impl<'a> JsonText<'a> {
             "events": totals.events,
             "cut_by_part": totals.outside,
             "unfinished": totals.unfinished,
-            "unreadable": totals.damaged,
-            "first_unreadable": totals.first_damage,
+            "damaged_parts": totals.damaged,
+            "first_damage": totals.first_damage,
         });
         push(buffer, &end);
     }

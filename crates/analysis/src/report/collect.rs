@@ -40,8 +40,8 @@ fn collect_with<E: Extra>(
     let names = if options.short_names { Names::short } else { Names::new };
     let names = names(source.meta(), options.linker_names);
     let functions = same_functions(source, &names);
-    let limited: HashSet<usize> =
-        source.meta().limited.iter().map(|limited| functions[limited.site.0 as usize]).collect();
+    let disabled: HashSet<usize> =
+        source.meta().disabled_by_limit.iter().map(|function| functions[function.site.0 as usize]).collect();
     let merged = merged::<E>(source, options, &names, &functions, sums);
     let incident_counts = count_incidents(source, options, &functions)?;
     let mut rows: Vec<(ThreadId, Row)> = merged
@@ -53,7 +53,7 @@ fn collect_with<E: Extra>(
                 thread: options.by_thread.then(|| (names.comm(sum.thread).to_owned(), names.tid(sum.thread))),
                 source: options.source_line.and_then(|line| line(source.meta(), sum.site)),
                 calls: sum.stats.calls + sum.marks,
-                limited: limited.contains(&functions[sum.site.0 as usize]),
+                disabled_by_limit: disabled.contains(&functions[sum.site.0 as usize]),
                 incidents: incident_counts.as_ref().map(|(all, none)| {
                     let key = (sum.thread, functions[sum.site.0 as usize]);
                     all.get(&key).copied().unwrap_or(*none)
@@ -165,7 +165,7 @@ pub(crate) fn times<T>(source: &dyn Source, sum: &Sum<T>, percentiles: Option<[u
 fn order(a: &Row, b: &Row, options: &Options) -> Ordering {
     let number = |row: &Row| match options.sort {
         Column::Calls | Column::Function | Column::Module => row.calls,
-        column => row.number(column).unwrap_or(0),
+        column => column.number(row).unwrap_or(0),
     };
     let by_name = || a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module));
     let first = match options.sort {

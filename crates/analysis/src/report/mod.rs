@@ -90,7 +90,7 @@ pub struct Row {
     pub calls: u64,
     /// Whether the overhead limit disabled it while it was recorded, so that it had more calls than
     /// these.
-    pub limited: bool,
+    pub disabled_by_limit: bool,
     /// Incidents in the function itself; `None` if unknown.
     pub incidents: Option<Incidents>,
     /// Times; `None` if no call of it was timed or the clock has no time.

@@ -3,12 +3,8 @@
 use super::{Column, Format, Report, Row};
 use crate::bytes::push_csv;
 use crate::columns::{self, Fitting};
-use crate::units::{count, counted, duration, one_line};
+use crate::units::{counted, one_line};
 use std::io::{self, Write};
-
-/// Columns left out where names do not fit, in this order.
-const LEAVABLE: [&str; 9] =
-    ["STDEV", "MIN", "MODULE", "MAX", "MIGRATIONS", "FAULTS", "BLOCKED", "CPU", "AVG"];
 
 impl Report {
     /// Writes the report in `format`.
@@ -23,29 +19,20 @@ impl Report {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.head.as_bytes())?;
         let mut shown: Vec<Column> = if self.timed { self.columns.clone() } else { vec![Column::Calls] };
-        if self.timed && self.switched && self.is_usual() {
-            let is_held = |row: &Row| row.number(Column::Tracing).is_some_and(|ns| ns > 0);
-            let tracing = self.rows.iter().any(is_held).then_some(Column::Tracing);
-            let states = Column::SWITCHED.into_iter().chain(tracing);
-            shown.extend(states.filter(|column| !self.columns.contains(column)));
-        }
         if self.timed && self.is_usual() {
-            let happens = |column: &Column| {
-                !self.columns.contains(column) && self.rows.iter().any(|row| row.number(*column) > Some(0))
-            };
-            shown.extend([Column::Faults, Column::Migrations].into_iter().filter(happens));
+            let added = Column::added(self.switched, &self.rows).into_iter();
+            shown.extend(added.filter(|column| !self.columns.contains(column)));
         }
-        let mut titles: Vec<String> = shown.iter().map(|column| column.name().to_uppercase()).collect();
+        let mut titles: Vec<String> = shown.iter().map(|column| column.title()).collect();
         titles.extend(self.by_thread.then(|| "THREAD".to_owned()));
         titles.extend(self.lines.then(|| "SOURCE".to_owned()));
         titles.extend(["MODULE", "FUNCTION"].map(str::to_owned));
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row, &shown)).collect();
-        let sort = self.sort.name().to_uppercase();
-        let leavable: Vec<Vec<usize>> = LEAVABLE
+        let leavable: Vec<Vec<usize>> = Column::leavable()
             .into_iter()
-            .filter(|title| *title != sort)
-            .filter_map(|title| Some(vec![titles.iter().position(|other| *other == title)?]))
+            .filter(|column| *column != self.sort)
+            .filter_map(|column| Some(vec![titles.iter().position(|title| *title == column.title())?]))
             .collect();
         let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--columns, --full-names" };
         columns::write_fitting(out, &titles, shown.len(), cells, fitting)?;
@@ -56,15 +43,7 @@ impl Report {
     }
 
     fn cells(&self, row: &Row, shown: &[Column]) -> Vec<String> {
-        let number = |column: &Column| match (column, &row.times) {
-            (Column::Calls, _) => count(row.calls),
-            (column, _) if Column::INCIDENTS.contains(column) => {
-                row.number(*column).map_or("?".to_owned(), count)
-            }
-            (_, Some(times)) => column.ns(times).map_or("?".to_owned(), duration),
-            (_, None) => "-".to_owned(),
-        };
-        let mut cells: Vec<String> = shown.iter().map(number).collect();
+        let mut cells: Vec<String> = shown.iter().map(|column| column.cell(row)).collect();
         if let Some((comm, tid)) = &row.thread {
             cells.push(one_line(&format!("{comm}-{tid}")).into_owned());
         }
@@ -77,7 +56,7 @@ impl Report {
     }
 
     fn is_usual(&self) -> bool {
-        self.columns.starts_with(&Column::USUAL)
+        self.columns.starts_with(&Column::usual())
     }
 
     /// Returns the columns of CSV and JSON. Among the default ones the calls come first: readers of
@@ -111,7 +90,7 @@ impl Report {
                 push_csv(&mut line, row.source.as_deref().unwrap_or_default());
             }
             for (column, _) in &keys {
-                match row.number(*column) {
+                match column.number(row) {
                     Some(number) => write!(line, ",{number}")?,
                     None => line.push(b','),
                 }
@@ -125,12 +104,9 @@ impl Report {
     fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut keys = self.keys();
         if self.is_usual() {
-            let states = Column::STATES.into_iter().filter(|column| !self.columns.contains(column));
-            keys.extend(states.map(|column| (column, column.key())));
-            let happened = self.rows.iter().any(|row| row.incidents.is_some());
-            let incidents =
-                Column::INCIDENTS.into_iter().filter(|column| happened && !self.columns.contains(column));
-            keys.extend(incidents.map(|column| (column, column.key())));
+            let added = Column::added_to_json(&self.rows).into_iter();
+            let added = added.filter(|column| !self.columns.contains(column));
+            keys.extend(added.map(|column| (column, column.key())));
         }
         out.write_all(b"[")?;
         for (at, row) in self.rows.iter().enumerate() {
@@ -144,27 +120,16 @@ impl Report {
                 write!(out, ",\"source\":{}", serde_json::Value::from(row.source.as_deref()))?;
             }
             for (column, key) in &keys {
-                match row.number(*column) {
+                match column.number(row) {
                     Some(number) => write!(out, ",\"{key}\":{number}")?,
                     None => write!(out, ",\"{key}\":null")?,
                 }
             }
-            if row.limited {
-                out.write_all(b",\"limited\":true")?;
+            if row.disabled_by_limit {
+                out.write_all(b",\"disabled_by_limit\":true")?;
             }
             out.write_all(b"}")?;
         }
         writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })
-    }
-}
-
-impl Row {
-    /// Returns the number of a column, if it has one and it is known.
-    pub(super) fn number(&self, column: Column) -> Option<u64> {
-        if column == Column::Calls {
-            return Some(self.calls);
-        }
-        let happened = self.incidents.as_ref().and_then(|incidents| column.incidents(incidents));
-        happened.or_else(|| self.times.as_ref().and_then(|times| column.ns(times)))
     }
 }

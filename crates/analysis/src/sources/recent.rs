@@ -56,7 +56,7 @@ impl Recent {
             Record::Sites { sites } => {
                 sites.into_iter().for_each(|site| put(&mut meta.sites, site.id.0, site));
             }
-            Record::Limited { functions } => meta.limited.extend(functions),
+            Record::DisabledByLimit { functions } => meta.disabled_by_limit.extend(functions),
             Record::Note { text } => meta.notes.push(text),
             _ => {}
         }

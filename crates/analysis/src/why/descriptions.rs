@@ -1,7 +1,7 @@
 //! Descriptions of waits and wakers, and grouping of alike waits.
 
 use super::chain::{Chain, Waited, Waker};
-use super::lane::{Reason, Within};
+use super::lane::{GoWaitReason, Within};
 use super::runs::SCHEDULE;
 use super::stacks::{Frame, Moment, Run, Stacks};
 use super::system_calls;
@@ -122,7 +122,7 @@ impl<'t> Descriptions<'t> {
                 let place = |address| self.place(process, address);
                 Some(system_calls::text(*number, arguments.as_ref(), &place))
             }
-            Within::Park(reason) => Some(reason.map_or(UNKNOWN_PARK, Reason::text).to_owned()),
+            Within::Park(reason) => Some(reason.map_or(UNKNOWN_PARK, GoWaitReason::text).to_owned()),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::explained::since_start;
 use super::{SHOWN, Why, text};
+use crate::disabled;
 use crate::error::Error;
 use crate::future_spans::future_spans;
 use crate::futures::{End, Role, Span, Wait, Waking, is_pool_thread};
@@ -105,11 +106,12 @@ pub fn why_futures(source: &dyn Source, why: &Why) -> Result<String, Error> {
             "calltap_why_futures": 1,
             "slow_futures": all,
             "unknown": unknown,
+            disabled::KEY: disabled::functions(source.meta(), &Names::new(source.meta(), why.linker_names)),
             "futures": shown,
         });
         return Ok(format!("{object:#}\n"));
     }
-    let mut text = head::limited(source);
+    let mut text = head::disabled_line(source);
     unknown.iter().for_each(|line| text += &format!("# {line}\n"));
     if all > slow.len() {
         let _ = writeln!(text, "# {all} slow futures; these are the {} slowest", slow.len());
@@ -343,7 +345,7 @@ impl<'a> Futures<'a> {
             "runnable_ns": ns(activity.runnable),
             "workers_polled": busy,
             "unknown_ns": ns(activity.unknown),
-            "waits": waits,
+            "wait_groups": waits,
         })
     }
 
@@ -357,9 +359,9 @@ impl<'a> Futures<'a> {
         };
         let followed = self.other(group).zip(limits.follow(to - from));
         json!({
-            "count": count,
+            "waits": count,
             "waited_ns": self.source.duration_ns(*ticks),
-            "longest_ns": self.source.duration_ns(to - from),
+            "max_ns": self.source.duration_ns(to - from),
             "woken_by": {
                 "itself": *waker == Waker::Itself,
                 "future": future,

@@ -14,7 +14,7 @@ pub(crate) fn chains(explained: &Explained, descriptions: &Descriptions<'_>) -> 
             "function": descriptions.names.function(call.site),
             "thread": descriptions.names.comm(slow.thread),
             "tid": descriptions.names.tid(slow.thread),
-            "at_ns": since_start(descriptions.source, call.start),
+            "start_ns": since_start(descriptions.source, call.start),
             "duration_ns": descriptions.source.duration_ns(call.total),
             "returned": !call.ending.is_cut(),
             "did": did(descriptions, chain, Some(call.site)),
@@ -35,7 +35,7 @@ pub(crate) fn did(descriptions: &Descriptions<'_>, chain: &Chain, from: Option<S
     let waits: Vec<Value> =
         descriptions.alike(chain, from).iter().map(|one| wait(descriptions, one)).collect();
     json!({
-        "ran_ns": ns(chain.ran),
+        "cpu_ns": ns(chain.ran),
         "ran": ran,
         "runnable_ns": ns(chain.runnable),
         "unknown_ns": ns(chain.unknown),
@@ -47,9 +47,9 @@ pub(crate) fn did(descriptions: &Descriptions<'_>, chain: &Chain, from: Option<S
 fn wait(descriptions: &Descriptions<'_>, one: &WaitGroup<'_>) -> Value {
     json!({
         "ns": descriptions.source.duration_ns(one.ticks),
-        "times": one.count,
-        "longest_ns": descriptions.source.duration_ns(one.longest.ticks),
-        "longest_at_ns": since_start(descriptions.source, one.longest.time.start),
+        "waits": one.count,
+        "max_ns": descriptions.source.duration_ns(one.longest.ticks),
+        "max_at_ns": since_start(descriptions.source, one.longest.time.start),
         "in": one.cause.within,
         "path": one.cause.path,
         "woken_by": waker(descriptions, &one.cause.waker),
@@ -65,7 +65,7 @@ pub(crate) fn waker(descriptions: &Descriptions<'_>, waker: &WakerDescription) -
         WakerDescription::Recorder => json!({ "kind": "calltap" }),
         WakerDescription::Stopped => json!({ "kind": "stopped_by_calltap" }),
         WakerDescription::StoppedOrChild => json!({ "kind": "stopped_by_calltap_or_child" }),
-        WakerDescription::Other { pid, comm } => json!({ "kind": "process", "pid": pid, "name": comm }),
+        WakerDescription::Other { pid, comm } => json!({ "kind": "process", "pid": pid, "comm": comm }),
         WakerDescription::Thread { thread, path } => json!({
             "kind": "thread",
             "thread": descriptions.names.comm(*thread),

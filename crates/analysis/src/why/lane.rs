@@ -54,7 +54,7 @@ pub(crate) enum Within {
     /// In a system call; its arguments are unknown if it began before calltap attached.
     SystemCall(u32, Option<[u64; 6]>),
     /// In no system call: the Go runtime has parked the goroutine, for this reason if known.
-    Park(Option<Reason>),
+    Park(Option<GoWaitReason>),
 }
 
 /// The end of a goroutine's wait: it was made ready to run.
@@ -83,9 +83,9 @@ impl Readied {
 
 /// The reason of a goroutine's wait, in the words of Go's tracebacks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Reason(pub(crate) &'static str);
+pub(crate) struct GoWaitReason(pub(crate) &'static str);
 
-impl Reason {
+impl GoWaitReason {
     pub(crate) fn text(self) -> &'static str {
         self.0
     }

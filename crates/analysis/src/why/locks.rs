@@ -5,6 +5,7 @@ use super::chain::{Chains, Waker};
 use super::descriptions::Descriptions;
 use super::lane::Within;
 use super::stacks::Moment;
+use crate::disabled;
 use crate::error::Error;
 use crate::names::Names;
 use crate::sources::source::{Source, threads_with_events};
@@ -70,7 +71,7 @@ pub fn locks(
     locks.truncate(limit.unwrap_or(usize::MAX));
     if as_json {
         let rows: Vec<Value> = locks.iter().map(|lock| row(&descriptions, lock)).collect();
-        let object = json!({ "calltap_locks": 1, "locks": rows, "unknown": unknown });
+        let object = json!({ "calltap_locks": 1, "locks": rows, "unknown": unknown, disabled::KEY: disabled::functions(source.meta(), &names) });
         return Ok(format!("{object:#}\n"));
     }
     let mut text: String = unknown.iter().map(|line| format!("# {line}\n")).collect();
@@ -141,7 +142,7 @@ fn row(descriptions: &Descriptions<'_>, lock: &Lock) -> Value {
         "recorder": lock.recorder,
         "waits": lock.waits,
         "total_ns": ns(lock.total),
-        "longest_ns": ns(lock.longest),
+        "max_ns": ns(lock.longest),
         "waits_in": functions(&lock.waiters),
         "woken_in": functions(&lock.wakers),
     })

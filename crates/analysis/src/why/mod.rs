@@ -22,6 +22,7 @@ pub use lit::{Asked, why_call};
 pub use locks::locks;
 pub use slow::Rule;
 
+use crate::disabled;
 use crate::error::Error;
 use crate::head;
 use crate::names::Names;
@@ -72,6 +73,7 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
             "slow_calls": found.calls,
             "total_ns": source.duration_ns(found.ticks),
             "unknown": unknown,
+            disabled::KEY: disabled::functions(source.meta(), &names),
         });
         if why.summary {
             object["causes"] = summary::json(&explained, &descriptions);

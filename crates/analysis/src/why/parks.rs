@@ -5,7 +5,7 @@
 //! function that called it: either each call of that function has one reason, or it passes on the
 //! reason of its own caller.
 
-use super::lane::{Readied, Reason, Segment, State, Wait, Within};
+use super::lane::{GoWaitReason, Readied, Segment, State, Wait, Within};
 use crate::sources::drive::checked_site;
 use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
@@ -18,43 +18,44 @@ const PASSING: [&str; 2] = ["runtime.goparkunlock", "runtime.semacquire1"];
 
 /// Function that waits for both kinds of mutexes before Go 1.20, and its reason if its caller,
 /// which may be inlined, has none. Later versions have further functions for the second kind.
-const MUTEXES: (&str, Reason) = ("sync.runtime_SemacquireMutex", Reason("sync.Mutex or sync.RWMutex"));
+const MUTEXES: (&str, GoWaitReason) =
+    ("sync.runtime_SemacquireMutex", GoWaitReason("sync.Mutex or sync.RWMutex"));
 
 /// Reasons by the function that calls [`PARK`], or a function that passes a reason on.
-const REASONS: [(&str, Reason); 33] = [
-    ("runtime.chanrecv", Reason("chan receive")),
-    ("runtime.chansend", Reason("chan send")),
-    ("runtime.selectgo", Reason("select")),
-    ("runtime.block", Reason("select (no cases)")),
-    ("runtime.netpollblock", Reason("IO wait")),
-    ("time.Sleep", Reason("sleep")),
-    ("runtime.timeSleep", Reason("sleep")),
-    ("internal/sync.runtime_SemacquireMutex", Reason("sync.Mutex.Lock")),
-    ("sync.(*Mutex).lockSlow", Reason("sync.Mutex.Lock")),
-    ("internal/sync.(*Mutex).lockSlow", Reason("sync.Mutex.Lock")),
-    ("sync.runtime_SemacquireRWMutexR", Reason("sync.RWMutex.RLock")),
-    ("sync.(*RWMutex).RLock", Reason("sync.RWMutex.RLock")),
-    ("sync.runtime_SemacquireRWMutex", Reason("sync.RWMutex.Lock")),
-    ("sync.runtime_SemacquireWaitGroup", Reason("sync.WaitGroup.Wait")),
-    ("sync.(*WaitGroup).Wait", Reason("sync.WaitGroup.Wait")),
-    ("sync.runtime_notifyListWait", Reason("sync.Cond.Wait")),
-    ("runtime.notifyListWait", Reason("sync.Cond.Wait")),
-    ("sync.runtime_Semacquire", Reason("semacquire")),
-    ("internal/poll.runtime_Semacquire", Reason("semacquire (of a file that another goroutine uses)")),
-    ("runtime.semacquire", Reason("semacquire")),
-    ("runtime.gcParkAssist", Reason("GC assist wait")),
-    ("runtime.gcWaitOnMark", Reason("wait for GC cycle")),
-    ("runtime.gcBgMarkWorker", Reason("GC worker (idle)")),
-    ("runtime.bgsweep", Reason("GC sweep wait")),
-    ("runtime.bgscavenge", Reason("GC scavenge wait")),
-    ("runtime.(*scavengerState).park", Reason("GC scavenge wait")),
-    ("runtime.(*scavengerState).sleep", Reason("sleep")),
-    ("runtime.runfinq", Reason("finalizer wait")),
-    ("runtime.runFinalizers", Reason("finalizer wait")),
-    ("runtime.runCleanups", Reason("cleanup wait")),
-    ("runtime.forcegchelper", Reason("force gc (idle)")),
-    ("runtime.updateMaxProcsGoroutine", Reason("GOMAXPROCS updater (idle)")),
-    ("runtime.main", Reason("panicwait")),
+const REASONS: [(&str, GoWaitReason); 33] = [
+    ("runtime.chanrecv", GoWaitReason("chan receive")),
+    ("runtime.chansend", GoWaitReason("chan send")),
+    ("runtime.selectgo", GoWaitReason("select")),
+    ("runtime.block", GoWaitReason("select (no cases)")),
+    ("runtime.netpollblock", GoWaitReason("IO wait")),
+    ("time.Sleep", GoWaitReason("sleep")),
+    ("runtime.timeSleep", GoWaitReason("sleep")),
+    ("internal/sync.runtime_SemacquireMutex", GoWaitReason("sync.Mutex.Lock")),
+    ("sync.(*Mutex).lockSlow", GoWaitReason("sync.Mutex.Lock")),
+    ("internal/sync.(*Mutex).lockSlow", GoWaitReason("sync.Mutex.Lock")),
+    ("sync.runtime_SemacquireRWMutexR", GoWaitReason("sync.RWMutex.RLock")),
+    ("sync.(*RWMutex).RLock", GoWaitReason("sync.RWMutex.RLock")),
+    ("sync.runtime_SemacquireRWMutex", GoWaitReason("sync.RWMutex.Lock")),
+    ("sync.runtime_SemacquireWaitGroup", GoWaitReason("sync.WaitGroup.Wait")),
+    ("sync.(*WaitGroup).Wait", GoWaitReason("sync.WaitGroup.Wait")),
+    ("sync.runtime_notifyListWait", GoWaitReason("sync.Cond.Wait")),
+    ("runtime.notifyListWait", GoWaitReason("sync.Cond.Wait")),
+    ("sync.runtime_Semacquire", GoWaitReason("semacquire")),
+    ("internal/poll.runtime_Semacquire", GoWaitReason("semacquire (of a file that another goroutine uses)")),
+    ("runtime.semacquire", GoWaitReason("semacquire")),
+    ("runtime.gcParkAssist", GoWaitReason("GC assist wait")),
+    ("runtime.gcWaitOnMark", GoWaitReason("wait for GC cycle")),
+    ("runtime.gcBgMarkWorker", GoWaitReason("GC worker (idle)")),
+    ("runtime.bgsweep", GoWaitReason("GC sweep wait")),
+    ("runtime.bgscavenge", GoWaitReason("GC scavenge wait")),
+    ("runtime.(*scavengerState).park", GoWaitReason("GC scavenge wait")),
+    ("runtime.(*scavengerState).sleep", GoWaitReason("sleep")),
+    ("runtime.runfinq", GoWaitReason("finalizer wait")),
+    ("runtime.runFinalizers", GoWaitReason("finalizer wait")),
+    ("runtime.runCleanups", GoWaitReason("cleanup wait")),
+    ("runtime.forcegchelper", GoWaitReason("force gc (idle)")),
+    ("runtime.updateMaxProcsGoroutine", GoWaitReason("GOMAXPROCS updater (idle)")),
+    ("runtime.main", GoWaitReason("panicwait")),
 ];
 
 /// The part of a function in the reason of a wait.
@@ -62,9 +63,9 @@ const REASONS: [(&str, Reason); 33] = [
 enum Caller {
     Parks,
     Passes,
-    Names(Reason),
+    Names(GoWaitReason),
     /// The reason if the function's caller has no reason of its own.
-    NamesByDefault(Reason),
+    NamesByDefault(GoWaitReason),
     Other,
 }
 
@@ -93,7 +94,7 @@ impl Callers {
 
     /// Returns the reason of a wait within these calls, outermost first; `None` if the innermost
     /// traced one has no reason.
-    fn reason(&self, open: &[SiteId]) -> Option<Reason> {
+    fn reason(&self, open: &[SiteId]) -> Option<GoWaitReason> {
         let mut inwards = open.iter().rev().map(|site| self.of(*site));
         match inwards.find(|caller| *caller != Caller::Passes)? {
             Caller::Names(reason) => Some(reason),
@@ -118,7 +119,7 @@ pub(crate) struct Parks {
 struct Park {
     start: u64,
     end: u64,
-    reason: Option<Reason>,
+    reason: Option<GoWaitReason>,
     /// Whether the goroutine still waited when recording ended.
     is_open: bool,
 }
@@ -127,7 +128,7 @@ struct Park {
 struct Walk<'c> {
     callers: &'c Callers,
     open: Vec<SiteId>,
-    reasons: Vec<Option<Reason>>,
+    reasons: Vec<Option<GoWaitReason>>,
     parks: Parks,
 }
 

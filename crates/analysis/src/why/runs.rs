@@ -281,14 +281,15 @@ fn ready(meta: &Meta) -> Option<Ready> {
     if meta.loss.iter().any(|loss| loss.dropped_entries > 0) {
         return None;
     }
-    let is_limited = |site: SiteId| meta.limited.iter().any(|limited| limited.site == site);
-    meta.sites.iter().filter(|site| site.name == READY && site.tracers != 0 && !is_limited(site.id)).find_map(
-        |site| {
+    let is_disabled = |site: SiteId| meta.disabled_by_limit.iter().any(|disabled| disabled.site == site);
+    meta.sites
+        .iter()
+        .filter(|site| site.name == READY && site.tracers != 0 && !is_disabled(site.id))
+        .find_map(|site| {
             let values = &site.captured.as_deref()?.arguments;
             let value = values.iter().position(|value| value.name == READIED)?;
             Some(Ready { site: site.id, value })
-        },
-    )
+        })
 }
 
 /// Returns who made each goroutine ready, and when.
@@ -336,8 +337,8 @@ fn recorded(meta: &Meta) -> Option<Vec<Option<Change>>> {
         tracer.kind == TracerKind::FunctionGraph && selects && !notrace.has(&switch)
     });
     let bit = 1 << of_calls.next()?.id;
-    let is_limited = |site: SiteId| meta.limited.iter().any(|limited| limited.site == site);
-    let sites = || meta.sites.iter().filter(|site| site.tracers & bit != 0 && !is_limited(site.id));
+    let is_disabled = |site: SiteId| meta.disabled_by_limit.iter().any(|disabled| disabled.site == site);
+    let sites = || meta.sites.iter().filter(|site| site.tracers & bit != 0 && !is_disabled(site.id));
     let has = |name: &str| sites().any(|site| site.name == name);
     if ![EXECUTE, SCHEDULE, PARK].into_iter().all(has) {
         return None;

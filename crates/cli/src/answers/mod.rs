@@ -25,7 +25,7 @@ use crate::terminal::started;
 use crate::{ending, live, many, record};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
-use calltap_analysis::{Names, Word, demangle, limited, units};
+use calltap_analysis::{Names, Word, demangle, disabled, units};
 use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
@@ -136,15 +136,15 @@ fn of_process(
         Ok(outcome) => outcome,
         Err(error) => return Ok(many::refused(&error)),
     };
-    let limited = outcome.disabled.iter().map(|(name, _)| demangle(name)).collect();
+    let disabled = outcome.disabled_by_limit.iter().map(|(name, _)| demangle(name)).collect();
     if kind.streams() {
         let mut last = Vec::new();
-        answer(&mut listener, kind, limited, &mut last)?;
+        answer(&mut listener, kind, disabled, &mut last)?;
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
         let mut out = Output::create(arguments)?;
-        answer(&mut listener, kind, limited, &mut out)?;
+        answer(&mut listener, kind, disabled, &mut out)?;
         out.finish()?;
     }
     say(&outcome, &listener.known, attaches);
@@ -184,31 +184,29 @@ fn of_file(
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
     let names = Names::new(reader.meta(), false);
-    let limited = reader.meta().limited.iter().map(|limited| names.function(limited.site).to_owned());
-    answer(&mut listener, kind, limited.collect(), &mut out)?;
+    let disabled = disabled::functions(reader.meta(), &names);
+    answer(&mut listener, kind, disabled, &mut out)?;
     out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the answer at the end. `limited`: the functions that the overhead limit disabled
+/// Writes the answer at the end. `disabled`: the functions that the overhead limit disabled
 /// meanwhile.
 fn answer(
     listener: &mut Listener<Asked>,
     kind: &Kind,
-    limited: Vec<String>,
+    disabled: Vec<String>,
     out: &mut dyn Write,
 ) -> Result<()> {
     out.write_all(listener.question.take().as_bytes())?;
     if kind.json {
         let mut object = listener.json(kind.name);
-        if !limited.is_empty() {
-            object["switched_off"] = limited.into();
-        }
+        object[disabled::KEY] = disabled.into();
         // With one object per line, as in a stream, this object is a line too.
         let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
         writeln!(out, "{text}")?;
     } else if !kind.bare() {
-        if let Some(line) = limited::sentence(limited, listener.known.traced()) {
+        if let Some(line) = disabled::sentence(disabled, Some(listener.known.traced())) {
             writeln!(out, "# {line}")?;
         }
         out.write_all(listener.question.text(&listener.known).as_bytes())?;
@@ -221,11 +219,9 @@ fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
     let mut notes = outcome.notes.clone();
     let [attaching, detaching] = &outcome.stops;
     notes.extend(attaches.then(|| record::stopped(attaching, detaching)));
-    if !outcome.disabled.is_empty() {
-        notes.push(record::disabled(&outcome.disabled, ""));
-    }
+    notes.extend(record::disabled(&outcome.disabled_by_limit));
     // The note above names only a few functions: those of the question may not be among them.
-    let asked = outcome.disabled.iter().filter(|(name, _)| known.is_asked(name));
+    let asked = outcome.disabled_by_limit.iter().filter(|(name, _)| known.is_asked(name));
     let asked: Vec<String> = asked.map(|(name, _)| demangle(name)).collect();
     if let [first, others @ ..] = &asked[..] {
         let disabled = match others.len() {

@@ -4,7 +4,7 @@
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::futures::Role;
-use calltap_analysis::{Names, Word, demangle, nearest_names, report, why};
+use calltap_analysis::{Names, NotOneOf, Word, demangle, nearest_names, report, why};
 use calltap_trace::Meta;
 use std::str::FromStr;
 
@@ -44,7 +44,7 @@ pub fn must_be_future(meta: &Meta, pattern: &str) -> Result<()> {
 }
 
 /// Parses a list of columns.
-pub fn list<T: FromStr<Err = String>>(arguments: &Arguments, flag: &str) -> Result<Vec<T>> {
+pub fn list<T: FromStr<Err = NotOneOf>>(arguments: &Arguments, flag: &str) -> Result<Vec<T>> {
     let list = arguments.text(flag).unwrap_or_default();
     let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
     names.map(|name| name.parse().map_err(|error| anyhow!("--{flag}: {error}"))).collect()

@@ -262,7 +262,7 @@ fn line(interval: &Interval, row: &Row, name: &str, state: State) -> widgets::Ro
     let style = match state {
         State::On => Style::new(),
         State::Off => Style::new().fg(Color::DarkGray),
-        State::OverLimit => Style::new().fg(Color::Yellow),
+        State::DisabledByLimit => Style::new().fg(Color::Yellow),
     };
     widgets::Row::new(cells.into_iter().enumerate().map(|(at, text)| cell(at, text))).style(style)
 }

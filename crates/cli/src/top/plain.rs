@@ -72,16 +72,16 @@ fn object(interval: &Interval, switches: &Switches, limit: Option<usize>) -> Val
             "avg_ns": of_ended(row.avg_ns), "max_ns": of_ended(row.max_ns), "partial": row.is_partial,
         })
     };
-    let (on, known) = status.functions;
+    let (enabled, known) = status.functions;
     json!({
         "calltap_top": 1,
         "pid": status.pid,
-        "process": status.name,
+        "comm": status.name,
         "length_ns": interval.length_ns,
         "events": interval.events,
         "lost": interval.lost,
-        "functions_on": on,
-        "functions_off": known.saturating_sub(on),
+        "functions_enabled": enabled,
+        "functions_known": known,
         "cost": status.cost,
         "functions": interval.rows[..shown].iter().map(row).collect::<Vec<_>>(),
     })

@@ -83,9 +83,7 @@ fn say(outcome: &SessionOutcome, of: &str) {
     let [attaching, detaching] = &outcome.stops;
     let mut lines = outcome.notes.clone();
     lines.push(record::stopped(attaching, detaching));
-    if !outcome.disabled.is_empty() {
-        lines.push(record::disabled(&outcome.disabled, ""));
-    }
+    lines.extend(record::disabled(&outcome.disabled_by_limit));
     let lines: Vec<String> = lines.iter().map(|line| format!("{of}{line}")).collect();
     live::say(&lines);
 }

@@ -20,7 +20,7 @@ pub enum State {
     /// The user has switched the function off.
     Off,
     /// The overhead limit has disabled the function.
-    OverLimit,
+    DisabledByLimit,
 }
 
 impl State {
@@ -29,7 +29,7 @@ impl State {
         match self {
             State::On => "on",
             State::Off => "off(user)",
-            State::OverLimit => "off(governor)",
+            State::DisabledByLimit => "off(limit)",
         }
     }
 }
@@ -53,7 +53,7 @@ struct Content {
     /// The pending requests: sites, and whether they are switched on.
     requests: Vec<(HashSet<SiteId>, bool)>,
     off: HashSet<SiteId>,
-    over_limit: HashSet<SiteId>,
+    disabled_by_limit: HashSet<SiteId>,
     /// The sites that were off or over the limit at any time since the interval began.
     partial: HashSet<SiteId>,
     counted: Option<Instant>,
@@ -118,8 +118,8 @@ impl Switches {
         let any = |set: &HashSet<SiteId>| sites.iter().any(|site| set.contains(site));
         if any(&content.off) {
             State::Off
-        } else if any(&content.over_limit) {
-            State::OverLimit
+        } else if any(&content.disabled_by_limit) {
+            State::DisabledByLimit
         } else {
             State::On
         }
@@ -129,11 +129,11 @@ impl Switches {
     pub fn marked(&self, interval: Option<Interval>) -> Option<Interval> {
         let mut interval = interval?;
         let mut content = self.content();
-        let Content { off, over_limit, partial, .. } = &mut *content;
+        let Content { off, disabled_by_limit, partial, .. } = &mut *content;
         for row in &mut interval.rows {
             row.is_partial = row.sites.iter().any(|site| partial.contains(site));
         }
-        *partial = off.union(over_limit).copied().collect();
+        *partial = off.union(disabled_by_limit).copied().collect();
         Some(interval)
     }
 
@@ -148,7 +148,7 @@ impl Switches {
         for site in sites {
             if on {
                 content.off.remove(site);
-                content.over_limit.remove(site);
+                content.disabled_by_limit.remove(site);
             } else {
                 content.off.insert(*site);
                 content.partial.insert(*site);
@@ -171,9 +171,9 @@ impl Switches {
             (content.status.functions, content.counted) = (functions, Some(Instant::now()));
         }
         content.status.cost = controls.cost();
-        if content.requests.is_empty() && content.over_limit != *controls.over_limit() {
-            content.over_limit.clone_from(controls.over_limit());
-            content.partial.extend(controls.over_limit());
+        if content.requests.is_empty() && content.disabled_by_limit != *controls.disabled_by_limit() {
+            content.disabled_by_limit.clone_from(controls.disabled_by_limit());
+            content.partial.extend(controls.disabled_by_limit());
         }
     }
 }
@@ -201,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn functions_over_limit_can_be_enabled_by_key() {
+    fn functions_disabled_by_limit_can_be_enabled_by_key() {
         let (switches, f) = (Switches::new(1), row(&[7]));
-        switches.content().over_limit.insert(SiteId(7));
-        assert_eq!(switches.state(&f), State::OverLimit);
+        switches.content().disabled_by_limit.insert(SiteId(7));
+        assert_eq!(switches.state(&f), State::DisabledByLimit);
         switches.toggle(&f);
         assert_eq!(switches.state(&f), State::On);
         assert!(switches.content().requests[0].1);

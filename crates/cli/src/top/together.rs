@@ -116,7 +116,7 @@ impl<'a> Together<'a> {
         let states = self.of(row).map(|(switches, sites)| switches.state_of(sites));
         states.fold(State::On, |all, one| match (all, one) {
             (State::Off, _) | (_, State::Off) => State::Off,
-            (State::OverLimit, _) | (_, State::OverLimit) => State::OverLimit,
+            (State::DisabledByLimit, _) | (_, State::DisabledByLimit) => State::DisabledByLimit,
             (State::On, State::On) => State::On,
         })
     }

@@ -63,7 +63,7 @@ impl App {
             let names = names.map(Cell::from).into_iter().take(1 + usize::from(with_module));
             let style = match line.state {
                 Some(State::Off) => Style::new().fg(Color::DarkGray),
-                Some(State::OverLimit) => Style::new().fg(Color::Yellow),
+                Some(State::DisabledByLimit) => Style::new().fg(Color::Yellow),
                 _ => Style::new(),
             };
             Row::new(numbers.chain(state).chain(names).collect::<Vec<_>>()).style(style)

@@ -10,7 +10,7 @@ use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
 use calltap_analysis::values::FormattedValue;
 use calltap_analysis::why::{Asked, why_call};
-use calltap_analysis::{Names, Off, Source, incidents, limited};
+use calltap_analysis::{Names, Off, Source, disabled, incidents};
 use calltap_trace::{Incident, SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -121,7 +121,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         .loss
         .iter()
         .fold((0, 0), |(entries, exits), loss| (entries + loss.lost_entries, exits + loss.lost_exits));
-    let mut notes: Vec<String> = limited::of_trace(meta, &names).into_iter().collect();
+    let mut notes: Vec<String> = disabled::of_trace(meta, &names).into_iter().collect();
     notes.extend_from_slice(explorer.source.complaints());
     notes.extend(meta.notes.iter().cloned());
     notes.extend(totals.first_damage.iter().map(|first| {
@@ -321,7 +321,11 @@ fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
 
 /// Answers `by=wall&root=0`: a flame graph without boxes narrower than a share of its width.
 pub fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>, narrowest: f64) -> Result<Value, Refusal> {
-    let by: By = query.text("by").unwrap_or("wall").parse().map_err(|why: String| Refusal::new(400, &why))?;
+    let by: By = query
+        .text("by")
+        .unwrap_or("wall")
+        .parse()
+        .map_err(|why: calltap_analysis::NotOneOf| Refusal::new(400, &why.to_string()))?;
     let window = window(explorer, query)?;
     let flame = if query.text("f").is_some() {
         let (function, callers) = (query_function(explorer, query, "f")?, query.is_set("callers"));

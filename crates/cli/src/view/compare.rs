@@ -38,7 +38,8 @@ impl Compared {
         narrowest: f64,
     ) -> Result<Value, Refusal> {
         let by = query.text("by").unwrap_or("wall");
-        let by: By = by.parse().map_err(|why: String| Refusal::new(400, &why))?;
+        let by: By =
+            by.parse().map_err(|why: calltap_analysis::NotOneOf| Refusal::new(400, &why.to_string()))?;
         if by != By::Wall && !self.base.has_switches(explorer) {
             return Err(Refusal::new(409, "one of the traces does not say when threads ran"));
         }

@@ -149,7 +149,7 @@ impl Subject for Process {
             let state = match switches.state(row) {
                 State::On => "on",
                 State::Off => "off",
-                State::OverLimit => "governed",
+                State::DisabledByLimit => "governed",
             };
             let (rate, share) = (interval.rate(row.calls), interval.percent(row.total_ns));
             json!([f, row.function, row.module, rate, row.avg_ns, row.max_ns, share, state])

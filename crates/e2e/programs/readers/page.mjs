@@ -328,7 +328,7 @@ async function names() {
 }
 
 // The line about functions that the overhead limit disabled is one line until it is unfolded.
-async function limited() {
+async function disabled() {
   await open("light");
   await drawn();
   await send("Emulation.setDeviceMetricsOverride", { width: 700, height: 800, deviceScaleFactor: 1, mobile: false });
@@ -348,7 +348,7 @@ async function limited() {
   check(await height() === folded, "folded again");
 }
 
-await ({ live, several, values, compare, names, limited }[what] || file)();
+await ({ live, several, values, compare, names, disabled }[what] || file)();
 const elsewhere = asked.filter(url => !url.startsWith(address) && !["about:", "chrome:", "data:"].some(own => url.startsWith(own)));
 check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
 check(!said.length, "said on the console:");

@@ -2,7 +2,7 @@
 
 mod colours;
 mod compare;
-mod limited;
+mod disabled;
 mod long_names;
 mod terminal;
 mod top;

@@ -50,7 +50,7 @@ fn check(answer: &Value, stdout: &str, what: &str) {
         assert_eq!(number("dropped"), all - ready - panicked, "{what}: {name}: {row}");
         let waited = least.get(name).copied().unwrap_or(0);
         assert!(number("idle_ns") >= waited, "{what}: {name} waited for {waited} ns at least: {row}");
-        assert!(number("longest_idle_ns") <= number("longest_life_ns"), "{what}: {row}");
+        assert!(number("max_idle_ns") <= number("max_life_ns"), "{what}: {row}");
     }
 }
 
@@ -160,13 +160,13 @@ fn why_explains_slow_future_by_wakers_and_busy_worker() {
         // The holder of its lock wakes it. It waited for a timer meanwhile, and then was polled.
         let waiter = why("waiter>10ms");
         assert!(is_of(&name(&waiter), "waiter") && waiter["end"] == "ready", "{what}: {waiter}");
-        let wait = &waiter["waits"][0];
+        let wait = &waiter["wait_groups"][0];
         assert!(is_of(&name(&wait["woken_by"]), "holder"), "{what}: {waiter}");
         assert!(ms(wait, "waited_ns") >= 45, "{what}: {waiter}");
         let holder = &wait["meanwhile"];
         assert!(ms(holder, "polled_ns") >= 20, "{what}: {waiter}");
-        assert!(ms(&holder["waits"][0], "waited_ns") >= 25, "{what}: {waiter}");
-        assert!(holder["waits"][0]["woken_by"]["future"].is_null(), "{what}: {waiter}");
+        assert!(ms(&holder["wait_groups"][0], "waited_ns") >= 25, "{what}: {waiter}");
+        assert!(holder["wait_groups"][0]["woken_by"]["future"].is_null(), "{what}: {waiter}");
 
         // A thread wakes it while its worker polls the holder.
         let late = why("futures::late>10ms");

@@ -190,7 +190,7 @@ fn query_detaches_from_process() {
     let little = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "5s", "--json", "-p", &pid];
     let is_told = |run: &Run| run.stderr.contains("leaf was disabled by --max-overhead: the later calls");
     let little = (0..20).map(|_| calltap_run(&little)).find(is_told).expect("it costs more than nothing");
-    assert_eq!(last(&little.stdout)["switched_off"][0], "leaf", "{}", little.stdout);
+    assert_eq!(last(&little.stdout)["disabled_by_limit"][0], "leaf", "{}", little.stdout);
     one_line(&calltap_run(&["count", "hendle", "-p", &pid]), &["hendle", "nearest: handle"]);
     one_line(&calltap_run(&["watch", "handle", "-N", "h*", "-p", &pid]), &["handle", "takes it away"]);
     assert_eq!(changed_text(resident.pid), [""; 0]);
@@ -203,7 +203,7 @@ fn first_line_of_answers_names_functions_disabled_by_limit() {
     let program = program();
     let resident = Resident::start(&program, &["forever"]);
     let pid = resident.pid.to_string();
-    let trace = program.directory().join("limited.calltap").display().to_string();
+    let trace = program.directory().join("disabled.calltap").display().to_string();
     let record =
         ["record", "-F", "leaf", "--max-overhead", "0.01%", "--duration", "5s", "-o", &trace, "-p", &pid];
     // The governor judges no interval with less than 1 ms of the program's processor time, and the

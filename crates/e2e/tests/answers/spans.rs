@@ -21,8 +21,8 @@ fn ask(directory: &Path, words: &[&str], behind: &[&str]) -> Value {
 }
 
 fn check_spans(answer: &Value) {
-    assert_eq!((&answer["spans"], &answer["open"]), (&(REQUESTS - 1).into(), &1.into()), "{answer}");
-    for none in ["unknown", "ended_without_start", "begun_again", "unread", "lost"] {
+    assert_eq!((&answer["spans"], &answer["unfinished"]), (&(REQUESTS - 1).into(), &1.into()), "{answer}");
+    for none in ["unknown", "ended_without_start", "begun_again", "unread_values", "lost"] {
         assert_eq!(answer[none], 0, "{none}: {answer}");
     }
     let slowest = answer["slowest"].as_array().expect("slowest");

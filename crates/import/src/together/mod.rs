@@ -169,7 +169,7 @@ fn facts(
     let mut losses = BTreeMap::new();
     for (place, recording) in recordings.iter().enumerate() {
         let ids = &tables.ids[place];
-        let Meta { loss, profile, slow, limited, addresses, .. } = recording.reader.meta();
+        let Meta { loss, profile, slow, disabled_by_limit, addresses, .. } = recording.reader.meta();
         for own in loss {
             let Some(thread) = ids.thread(own.thread) else { continue };
             let all = losses.entry(thread).or_insert(Loss { thread, ..Loss::default() });
@@ -188,14 +188,17 @@ fn facts(
             site: ids.site(row.site),
             ..*row
         });
-        let functions = limited.iter().map(|one| calltap_trace::Limited { site: ids.site(one.site), ..*one });
+        let functions = disabled_by_limit
+            .iter()
+            .map(|one| calltap_trace::DisabledByLimit { site: ids.site(one.site), ..*one });
         let addresses = addresses
             .iter()
             .cloned()
             .map(|address| calltap_trace::Address { process: ids.process(address.process), ..address });
         let records = [
             (!profile.is_empty()).then(|| Record::Profile { rows: rows.collect() }),
-            (!limited.is_empty()).then(|| Record::Limited { functions: functions.collect() }),
+            (!disabled_by_limit.is_empty())
+                .then(|| Record::DisabledByLimit { functions: functions.collect() }),
             (addresses.len() > 0).then(|| Record::Addresses { addresses: addresses.collect() }),
             (!slow.is_empty()).then(|| Record::Slow { rules: slow.clone() }),
         ];

@@ -111,7 +111,7 @@ pub fn stay_stopped(tid: u32) {
 }
 
 /// Whether two processes share their memory. True if the kernel does not answer.
-pub fn shares_memory(one: u32, other: u32) -> bool {
+pub fn may_share_memory(one: u32, other: u32) -> bool {
     has_same_memory(one, other).unwrap_or(true)
 }
 

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// child of vfork has executed its program. Processes that this user may not trace are not seen.
 pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
     let start = Instant::now();
-    let shares = |other: &u32| share(pid, *other);
+    let shares = |other: &u32| known_to_share(pid, *other);
     let mut others: Vec<u32> = proc::of_same_programs(&[pid], None).filter(shares).collect();
     while !others.is_empty() && start.elapsed() < patience {
         thread::sleep(PAUSE);
@@ -28,7 +28,7 @@ pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
 }
 
 /// Whether two processes share their memory, as far as the kernel reveals it.
-pub fn share(one: u32, other: u32) -> bool {
+pub fn known_to_share(one: u32, other: u32) -> bool {
     // An ended thread has no memory, even if its process lives on.
     let runs = |tid: &u32| proc::state(*tid).is_some_and(|state| !proc::is_end(state));
     let thread = |pid: u32| Some(pid).filter(runs).or_else(|| proc::threads(pid).into_iter().find(runs));

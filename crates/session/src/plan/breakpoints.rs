@@ -19,11 +19,12 @@ use calltap_abi::remote;
 use calltap_abi::traps::answer;
 use calltap_collect::governor::Costly;
 use calltap_collect::metadata::Metadata;
+use calltap_process::NoBreakpoints;
 use calltap_process::agent;
 use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps;
 use calltap_process::proc;
-use calltap_process::ptrace::followed::shares_memory;
+use calltap_process::ptrace::followed::may_share_memory;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::status::Status;
 use calltap_process::target::Target;
@@ -34,7 +35,6 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 const SIGTRAP: u64 = 1 << 4;
-const NO_ANSWER: &str = "its agent did not answer";
 /// How long to check a passing obstacle again. A thread that starts, or starts another, blocks all
 /// signals for a moment, in which it runs only the C library; and a child that shares its parent's
 /// memory mostly executes another program soon.
@@ -52,7 +52,7 @@ pub enum Ours {
 }
 
 /// Returns why a process may have no breakpoints, as far as the kernel shows.
-pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
+pub fn obstacle(pid: u32, ours: Ours) -> Option<NoBreakpoints> {
     let start = Instant::now();
     proc::threads(pid).into_iter().find_map(|tid| {
         loop {
@@ -66,42 +66,44 @@ pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
 
 /// Returns why there may be no breakpoints according to one thread's status, and whether that may
 /// pass.
-fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
+fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(NoBreakpoints, bool)> {
     let status = Status::of_thread(pid, tid).ok()?;
     let has = |set| status.signals(set).is_none_or(|signals| signals & SIGTRAP != 0);
     let lasting = match () {
         // A thread that could not be stopped in time stays traced until the thread of calltap that
         // tried it ends.
         () if ours != Ours::Tracer && status.tracer().is_some() && !status.is_traced_by_us() => {
-            "a debugger is attached to it, which takes SIGTRAP"
+            NoBreakpoints::Debugger
         }
-        () if status.is_filtered() => "its seccomp filter may forbid the system calls of a SIGTRAP handler",
-        () if has("SigIgn") => "it ignores SIGTRAP",
-        () if ours == Ours::Nothing && has("SigCgt") => "it handles SIGTRAP itself",
-        () if has("SigBlk") => return Some((format!("its thread {tid} blocks SIGTRAP"), true)),
+        () if status.is_filtered() => NoBreakpoints::SeccompFilter,
+        () if has("SigIgn") => NoBreakpoints::Ignored,
+        () if ours == Ours::Nothing && has("SigCgt") => NoBreakpoints::Handled,
+        () if has("SigBlk") => return Some((NoBreakpoints::Blocked { thread: tid }, true)),
         () => return None,
     };
-    Some((lasting.to_owned(), false))
+    Some((lasting, false))
 }
 
-/// Renders the agent's answer as a reason; None if SIGTRAP is handled.
-fn say(answer: u32) -> Option<String> {
+/// Returns the reason that the agent's answer stands for; None if SIGTRAP is handled.
+fn reason(answer: u32) -> Option<NoBreakpoints> {
     match answer {
         answer::WORKS => None,
-        answer::HANDLED => Some("it handles or ignores SIGTRAP itself".into()),
-        answer::NONE => Some(NO_ANSWER.into()),
-        answer::NO_MEMORY => Some("its agent cannot allocate the table of breakpoints".into()),
-        other => {
-            let signal = other.wrapping_sub(answer::BLOCKED);
-            Some(format!("its handler of signal {signal} runs with SIGTRAP blocked"))
-        }
+        answer::HANDLED => Some(NoBreakpoints::HandledOrIgnored),
+        answer::NONE => Some(NoBreakpoints::NoAnswer),
+        answer::NO_MEMORY => Some(NoBreakpoints::NoTable),
+        other => Some(NoBreakpoints::HandlerBlocks { signal: other.wrapping_sub(answer::BLOCKED) }),
     }
 }
 
 impl Planner<'_> {
     /// Makes the next batches in a process go through breakpoints, if the mode says so and they
     /// change code that may be running. Returns why it cannot.
-    pub(crate) fn arm(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), String> {
+    pub(crate) fn arm(
+        &mut self,
+        index: u32,
+        target: &Target,
+        stops: &mut Stops,
+    ) -> Result<(), NoBreakpoints> {
         self.armed = None;
         let Some(process) = self.processes.get(&index).filter(|_| self.policy.mode == PatchMode::Breakpoint)
         else {
@@ -113,7 +115,7 @@ impl Planner<'_> {
         if sites.is_empty() {
             return Ok(());
         }
-        self.list_traps(&sites).map_err(|error| format!("they cannot be listed: {error}"))?;
+        self.list_traps(&sites).map_err(|error| NoBreakpoints::NotListed { why: error.to_string() })?;
         self.have_handled(target, stops, &self.kept_traps(index))?;
         if let Some(text) = self.processes.get_mut(&index).and_then(|process| process.text.as_mut()) {
             text.after_int3 = true;
@@ -124,16 +126,21 @@ impl Planner<'_> {
 
     /// Makes a running process handle SIGTRAP, with these permanent breakpoints. Returns why it
     /// cannot.
-    fn have_handled(&self, target: &Target, stops: &mut Stops, kept: &[(u64, u64)]) -> Result<(), String> {
+    fn have_handled(
+        &self,
+        target: &Target,
+        stops: &mut Stops,
+        kept: &[(u64, u64)],
+    ) -> Result<(), NoBreakpoints> {
         if let Some(why) = obstacle(target.pid, Ours::Agent) {
             return Err(why);
         }
         self.list_kept(kept)?;
-        handle(target, stops).map_err(|error| error.to_string())?;
+        handle(target, stops).map_err(no_handler)?;
         // Meanwhile a thread may have started, or blocked SIGTRAP.
-        let told = say(self.shared.control().trap_answer.load(Relaxed));
-        let told = told.or_else(|| obstacle(target.pid, Ours::Agent));
-        told.or_else(|| self.other_of_its_memory(target.pid)).map_or(Ok(()), Err)
+        let answered = reason(self.shared.control().trap_answer.load(Relaxed));
+        let found = answered.or_else(|| obstacle(target.pid, Ours::Agent));
+        found.or_else(|| self.other_of_its_memory(target.pid)).map_or(Ok(()), Err)
     }
 
     /// Returns the permanent breakpoints of a process with their targets, in the order of
@@ -157,8 +164,8 @@ impl Planner<'_> {
     }
 
     /// Lists permanent breakpoints for the agent, and clears its answer.
-    fn list_kept(&self, kept: &[(u64, u64)]) -> Result<(), String> {
-        let (header, maps) = self.shared.plan(kept.len()).ok_or("there are too many")?;
+    fn list_kept(&self, kept: &[(u64, u64)]) -> Result<(), NoBreakpoints> {
+        let (header, maps) = self.shared.plan(kept.len()).ok_or(NoBreakpoints::TooMany)?;
         for (map, (site, target)) in maps.iter().zip(kept) {
             map.address.store(*site, Relaxed);
             map.offset.store(*target, Relaxed);
@@ -174,7 +181,7 @@ impl Planner<'_> {
         &mut self,
         index: u32,
         pid: u32,
-        handle: impl FnOnce(&mut Self, &[(u64, u64)]) -> Result<(), String>,
+        handle: impl FnOnce(&mut Self, &[(u64, u64)]) -> Result<(), NoBreakpoints>,
         records: &mut Vec<Metadata>,
     ) {
         let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
@@ -218,9 +225,9 @@ impl Planner<'_> {
             }
             planner.list_kept(kept)?;
             if !planner.ask(index, pid, [Phase::Writing, Phase::Trapping], Phase::Writing) {
-                return Err(NO_ANSWER.into());
+                return Err(NoBreakpoints::NoAnswer);
             }
-            say(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
+            reason(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
         };
         self.keep_traps(index, pid, handle, records);
     }
@@ -238,22 +245,22 @@ impl Planner<'_> {
                 return Err(why);
             }
             planner.list_kept(kept)?;
-            remote(remote::TRAPS).map_err(|error| error.to_string())?;
-            say(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
+            remote(remote::TRAPS).map_err(no_handler)?;
+            reason(planner.shared.control().trap_answer.load(Relaxed)).map_or(Ok(()), Err)
         };
         self.keep_traps(0, pid, handle, records);
     }
 
     /// Returns why another process that shares the memory is an obstacle: its signal handlers are
     /// its own, and may lack the agent's.
-    fn other_of_its_memory(&self, pid: u32) -> Option<String> {
+    fn other_of_its_memory(&self, pid: u32) -> Option<NoBreakpoints> {
         let start = Instant::now();
         loop {
             let sharing = agent::who_maps(&self.directory.identity(), &[pid], None).into_iter();
-            let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
+            let mut others = sharing.filter(|other| *other != pid && may_share_memory(pid, *other));
             match others.next() {
                 Some(_) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),
-                found => return found.map(|other| format!("process {other} shares its memory")),
+                found => return found.map(|other| NoBreakpoints::SharedMemory { other }),
             }
         }
     }
@@ -276,6 +283,10 @@ impl Planner<'_> {
             let _ = self.list_traps(&[]);
         }
     }
+}
+
+fn no_handler(error: crate::error::Error) -> NoBreakpoints {
+    NoBreakpoints::NoHandler { why: error.to_string() }
 }
 
 /// Makes the agent handle SIGTRAP.

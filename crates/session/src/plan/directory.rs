@@ -15,6 +15,7 @@ pub use living::{is_session_file, of_living};
 
 use crate::error::Error;
 use crate::plan::journal::Journal;
+use crate::plan::reason::NotSeen;
 use calltap_process::Reason;
 use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE, Image, PRELOADED_FILE};
 use calltap_process::proc::SessionId;
@@ -329,23 +330,22 @@ impl Directory {
         self.place.inside.join(FOLLOWED_FILE)
     }
 
-    /// Checks that a process can open the files. The error is a sentence for the user.
-    pub fn is_seen_by(&self, target: &Target) -> Result<(), String> {
-        let place = |error: io::Error| format!("its session directory: {error}");
+    /// Checks that a process can open the files.
+    pub fn is_seen_by(&self, target: &Target) -> Result<(), NotSeen> {
+        let place = |error: io::Error| NotSeen::Unknown { why: error.to_string() };
         let file = |path: PathBuf| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         if file(target.path(&self.agent_to_preload())) != file(self.place.via.join(FOLLOWED_FILE)) {
-            let directory = self.place.inside.display();
-            return Err(format!("in its root directory or mount namespace there is no {directory}"));
+            return Err(NotSeen::NoDirectory { path: self.place.inside.display().to_string() });
         }
         // The agent finds the dynamic linker's list of objects through /proc.
         if !target.path(Path::new("/proc/self")).exists() {
-            return Err("in its root directory there is no /proc".into());
+            return Err(NotSeen::NoProc);
         }
         let owner = self.place.directory.metadata().map_err(place)?.uid();
         match target.owner().map_err(place)?.0 {
             0 => Ok(()),
             user if user == owner => Ok(()),
-            _ => Err(format!("it runs as another user; the session directory is that of user {owner}")),
+            _ => Err(NotSeen::OtherUser { owner }),
         }
     }
 

@@ -35,6 +35,7 @@ use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_names::GlobSet;
 use calltap_patch::Avma;
+use calltap_process::NoBreakpoints;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
@@ -66,7 +67,7 @@ pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) ->
 }
 
 /// Returns the note for breakpoints that were requested and are not possible.
-pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
+pub(crate) fn unarmed(pid: u32, why: &NoBreakpoints) -> Metadata {
     let text = format!("process {pid} is not changed through breakpoints this time but as by default: {why}");
     Record::Note { text }.into()
 }

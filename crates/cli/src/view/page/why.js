@@ -26,11 +26,11 @@ function lit(found) {
 const line = (ns, text, ...below) => make("li", {}, make("b", {}, time(ns)), ` ${text}`, ...below);
 
 function wait(one) {
-  const times = one.times > 1 ? ` ${one.times} times` : "";
+  const times = one.waits > 1 ? ` ${one.waits} times` : "";
   const where = one.in == null ? " (the system call is not known)" : ` in ${one.in}`;
   const by = one.woken_by;
   const waker = by ? WAKERS[by.kind](by) : "its waker is unknown";
-  const meanwhile = one.meanwhile && by ? [make("p", {}, `meanwhile ${by.thread}-${by.tid}${one.times > 1 ? ` (of the longest, ${time(one.longest_ns)})` : ""}:`), chain(one.meanwhile)] : [];
+  const meanwhile = one.meanwhile && by ? [make("p", {}, `meanwhile ${by.thread}-${by.tid}${one.waits > 1 ? ` (of the longest, ${time(one.max_ns)})` : ""}:`), chain(one.meanwhile)] : [];
   return line(one.ns, `blocked${times}${where}${one.path.map(name => ` <- ${name}`).join("")}`, make("p", {}, waker), ...meanwhile);
 }
 
@@ -38,7 +38,7 @@ function chain(did) {
   const names = did.ran.slice(0, RAN).map(({ function: name, ns }) => `${name} ${time(ns)}`);
   if (did.ran.length > RAN) names.push(`${did.ran.length - RAN} more`);
   const lines = [];
-  if (did.ran_ns) lines.push(line(did.ran_ns, names.length ? `ran: ${names.join(", ")}` : "ran"));
+  if (did.cpu_ns) lines.push(line(did.cpu_ns, names.length ? `ran: ${names.join(", ")}` : "ran"));
   lines.push(...did.blocked.map(wait));
   if (did.runnable_ns) lines.push(line(did.runnable_ns, "runnable: it could run, and had no processor"));
   if (did.unknown_ns) lines.push(line(did.unknown_ns, "unknown: it is not recorded whether it ran"));

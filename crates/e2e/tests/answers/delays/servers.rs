@@ -87,7 +87,7 @@ fn redis(user: User) {
         );
         let told = user.why(&trace, "rdbSaveRio>100ms");
         let nap = &waits_of(&told, "rdbSaveRio")[0];
-        assert!(nap["times"].as_u64().is_some_and(|times| times >= 90), "{nap:#}");
+        assert!(nap["waits"].as_u64().is_some_and(|times| times >= 90), "{nap:#}");
         assert_eq!(
             (&nap["in"], &nap["woken_by"]["kind"]),
             (&"clock_nanosleep()".into(), &"interrupt".into())

@@ -86,7 +86,7 @@ fn is_as_the_program_knows(said: &str, answer: &Value) {
     let child = wait(call(answer, "handle_child"));
     is_in(child, "read(", &[]);
     let waker = &child["woken_by"];
-    assert_eq!((&waker["kind"], &waker["name"]), (&"process".into(), &"sh".into()), "{child:#}");
+    assert_eq!((&waker["kind"], &waker["comm"]), (&"process".into(), &"sh".into()), "{child:#}");
 }
 
 /// Number of recordings until the kernel has reported all wakings. Where the kernel allows no

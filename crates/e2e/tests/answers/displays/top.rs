@@ -258,7 +258,7 @@ fn top_keeps_rows_of_functions_disabled_by_limit() {
     let resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
     // A program that was not scheduled in the first intervals is limited in a later one.
-    for (limit, state, runs) in [("1%", "off(governor)", false), ("none", "on", true)] {
+    for (limit, state, runs) in [("1%", "off(limit)", false), ("none", "on", true)] {
         let flags = ["--interval", "300ms", "--count", "4", "--max-overhead", limit];
         let is_so = |run: &Run| {
             let blocks = blocks(&run.stdout);

@@ -228,7 +228,7 @@ fn kernel_events_equal_trace_cmd_report() {
     assert_eq!(info["calls"]["lost"], dropped);
     for name in ["sleep", "ls"] {
         let threads = info["threads"].as_array().expect("threads");
-        assert!(threads.iter().any(|thread| thread["comm"] == name), "{name}: {threads:?}");
+        assert!(threads.iter().any(|thread| thread["thread"] == name), "{name}: {threads:?}");
     }
     // A compressed file with the same events.
     let packed = file.with_extension("7.dat");

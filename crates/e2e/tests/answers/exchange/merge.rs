@@ -163,7 +163,7 @@ fn by_clock_monotonic_the_kernel_is_beside_the_program() {
         let info = json(&["info", "--format", "json"], trace);
         let threads = info["threads"].as_array().expect("threads").iter();
         threads
-            .filter(|thread| thread["comm"] == "holder")
+            .filter(|thread| thread["thread"] == "holder")
             .filter_map(|thread| thread["tid"].as_u64())
             .collect()
     };

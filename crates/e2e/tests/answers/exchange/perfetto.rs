@@ -104,7 +104,7 @@ fn threads(info: &Value) -> Vec<Vec<Value>> {
     let process = |pid: &Value| list("processes").into_iter().find(|process| process["pid"] == *pid);
     let name = |pid: &Value| process(pid).map_or(Value::Null, |process| process["comm"].clone());
     let row = |thread: &Value| {
-        vec![thread["tid"].clone(), thread["comm"].clone(), thread["pid"].clone(), name(&thread["pid"])]
+        vec![thread["tid"].clone(), thread["thread"].clone(), thread["pid"].clone(), name(&thread["pid"])]
     };
     let has_calls = |thread: &&Value| thread["calls"]["entered"] != 0;
     let mut rows: Vec<Vec<Value>> = list("threads").iter().filter(has_calls).map(row).collect();

@@ -292,7 +292,7 @@ fn same(shown: &Call, real: &Call, has_time: bool, last: u64) -> bool {
 fn tasks(info: &Value) -> BTreeMap<u64, String> {
     let threads = info["threads"].as_array().cloned().unwrap_or_default();
     let row = |thread: &Value| {
-        (thread["tid"].as_u64().expect("an id"), thread["comm"].as_str().unwrap_or("").to_owned())
+        (thread["tid"].as_u64().expect("an id"), thread["thread"].as_str().unwrap_or("").to_owned())
     };
     threads.iter().map(row).collect()
 }

@@ -58,7 +58,7 @@ fn goroutine_states_have_measured_durations() {
                     blocked.filter(|wait| wait["in"].as_str().is_some_and(|call| call.contains("nanosleep")));
                 let slept = slept.filter_map(|wait| wait["ns"].as_u64()).sum();
                 let ns = |key: &str| did[key].as_u64().expect("a number");
-                let times = [ns("ran_ns"), ns("runnable_ns"), slept, ns("unknown_ns")];
+                let times = [ns("cpu_ns"), ns("runnable_ns"), slept, ns("unknown_ns")];
                 let whole = json["calls"][0]["duration_ns"].as_u64().expect("a duration");
                 (times, noted(&run.stdout), whole, did.clone())
             });
@@ -111,13 +111,13 @@ fn the_list_of_goroutines_has_their_states() {
             let (noted, main) = trace(&flags);
             let ns =
                 |key: &str| main[key].as_u64().unwrap_or_else(|| panic!("{}: {key}: {main}", program.name));
-            let times = [ns("ran_ns"), ns("runnable_ns"), ns("blocked_ns"), ns("unknown_ns")];
+            let times = [ns("cpu_ns"), ns("runnable_ns"), ns("blocked_ns"), ns("unknown_ns")];
             let (sum, whole) = (times.iter().sum::<u64>() + ns("waited_ns"), ns("seen_ns"));
             assert!(sum.abs_diff(whole) < 1_000, "{}: {sum}: {main}", program.name);
             (times, noted, whole, main)
         });
         // Without the scheduler nothing is known of them.
         let (_, main) = trace(&["-F", "main.*", "-F", "runtime.gopark", "-F", "runtime.execute"]);
-        assert!(main["ran_ns"].is_null() && main["unknown_ns"].is_null(), "{}: {main}", program.name);
+        assert!(main["cpu_ns"].is_null() && main["unknown_ns"].is_null(), "{}: {main}", program.name);
     }
 }

@@ -70,7 +70,7 @@ fn coroutines_are_those_that_the_program_knows() {
         let kept = spans.iter().find(waiting).unwrap_or_else(|| panic!("{what}: {address}: {lines}"));
         assert_eq!((&kept["future"], &kept["polls"]), (&"__main__.endless".into(), &2.into()), "{what}");
         let of = |name: &str| spans.iter().find(|span| span["future"] == name).expect("a span");
-        let [start, end, idle] = ["start_ns", "end_ns", "longest_idle_ns"]
+        let [start, end, idle] = ["start_ns", "end_ns", "max_idle_ns"]
             .map(|key| of("__main__.sleeper")[key].as_u64().expect("a time"));
         // The event loop rounds its timers down by the resolution of its clock.
         assert!(end - start > 49_900_000 && idle > 0, "{what}: it slept for 50 ms: {lines}");

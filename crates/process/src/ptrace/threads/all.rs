@@ -73,8 +73,7 @@ impl StoppedThread {
         let mut held = Stopped { held: take_back(process, None), parents };
         loop {
             let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
-            let mut new = proc::tasks(process);
-            new.retain(|tid| !known.contains(tid) && !proc::is_worker(process, *tid));
+            let new = proc::threads_except(process, &known);
             let before = held.len();
             // Each thread stops only once it has a processor. The others run on until those have
             // stopped that may not have one for long.
@@ -90,7 +89,8 @@ impl StoppedThread {
                 }
             }
             // Threads that were running may have started others. If all are held, counting suffices
-            // and costs no time of a stop.
+            // and costs no time of a stop. With tasks of the kernel, which are counted too, another
+            // round finds none.
             if held.len() == before || proc::count_threads(process) == Some(held.len()) {
                 return Ok(held);
             }
@@ -114,8 +114,7 @@ impl StoppedThread {
     /// Whether these are all threads of a process.
     pub fn are_all(process: u32, held: &[StoppedThread]) -> bool {
         let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
-        let is_held = |tid: u32| known.contains(&tid) || has_ended(tid) || proc::is_worker(process, tid);
-        proc::tasks(process).into_iter().all(is_held)
+        proc::threads_except(process, &known).into_iter().all(has_ended)
     }
 }
 

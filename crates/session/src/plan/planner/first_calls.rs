@@ -153,8 +153,8 @@ impl Planner<'_> {
         let Ok(regions) = maps::read(target.pid) else { return };
         let mut records = Vec::new();
         self.see_modules(index, target.pid, false, &regions, &mut records);
-        if let Err(text) = self.open_text(index, target.pid) {
-            records.push(Record::Note { text }.into());
+        if let Err(why) = self.open_text(index, target.pid) {
+            records.push(Record::Note { text: why.to_string() }.into());
         }
         records.into_iter().for_each(emit);
         let Some(mut process) = self.processes.remove(&index) else { return };

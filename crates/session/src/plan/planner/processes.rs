@@ -8,7 +8,7 @@ use calltap_process::agent;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
-use calltap_process::ptrace::followed::shares_memory;
+use calltap_process::ptrace::followed::may_share_memory;
 use calltap_process::target::Target;
 use calltap_sites::Discovery;
 use std::collections::HashMap;
@@ -86,8 +86,9 @@ impl<'a> Planner<'a> {
         };
         let listed: Vec<(u32, Target)> = self.shared.processes().filter_map(living).collect();
         // A process that shares another's memory, after vfork, is changed with it.
-        let is_new =
-            |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));
+        let is_new = |pid: &u32| {
+            listed.iter().all(|(_, known)| known.pid != *pid && !may_share_memory(known.pid, *pid))
+        };
         let known: Vec<u32> =
             [first.pid].into_iter().chain(listed.iter().map(|(_, known)| known.pid)).collect();
         let others = agent::who_maps(&session, &known, None).into_iter().filter(is_new);

@@ -5,6 +5,7 @@ use super::Planner;
 use crate::plan::journal::{Entry, Journal};
 use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::mapped;
+use crate::plan::reason::NotWritable;
 use calltap_abi::plan::{self, Phase};
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{
@@ -17,6 +18,7 @@ use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::ptrace::threads::stop_machine;
 use calltap_trace::Record;
 use rustix::io::Errno;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -29,7 +31,7 @@ impl Planner<'_> {
     pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<Metadata>) {
         let mut note = |text: String| records.push(Record::Note { text }.into());
         if let Err(why) = self.open_text(index, pid) {
-            return note(why);
+            return note(why.to_string());
         }
         let entry = self.shared.process(index);
         let regions = entry.is_none().then(|| maps::read(pid).unwrap_or_default());
@@ -93,8 +95,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Opens the text of a process, unless it is open. The error is a sentence for the user.
-    pub(crate) fn open_text(&mut self, index: u32, pid: u32) -> Result<(), String> {
+    /// Opens the text of a process, unless it is open.
+    pub(crate) fn open_text(&mut self, index: u32, pid: u32) -> Result<(), NotWritable> {
         let Some(process) = self.processes.get_mut(&index).filter(|process| process.text.is_none()) else {
             return Ok(());
         };
@@ -102,13 +104,9 @@ impl Planner<'_> {
         // The id comes from the program's memory, and may by now belong to another program. A
         // process that maps the session's memory after its text was opened belongs to this session.
         if !agent::has_mapped(pid, &self.directory.identity()) {
-            return Err(format!("process {pid} does not belong to this session: it was not changed"));
+            return Err(NotWritable::OtherSession { pid });
         }
-        let denied = |error| {
-            format!(
-                "the code of process {pid} may not be changed, so its new functions are not traced: {error}"
-            )
-        };
+        let denied = |error: io::Error| NotWritable::Denied { pid, why: error.to_string() };
         let text = process.text.insert(text.map_err(denied)?);
         text.after_int3 = self.shared.has_traps();
         if std::mem::take(&mut process.forked) {

@@ -1,15 +1,15 @@
 //! Tests that every view reports the functions disabled by the overhead limit first.
 
 use crate::common::{output, recording};
-use calltap_analysis::{MemorySource, diff, graph, info, limited, replay, report};
-use calltap_trace::{Limited, SiteId};
+use calltap_analysis::{MemorySource, diff, disabled, graph, info, replay, report};
+use calltap_trace::{DisabledByLimit, SiteId};
 
 const FIRST: &str = "1 of 2 functions was disabled by --max-overhead (leaf): calls are missing, and callers' times include them; '--max-overhead none' keeps all";
 
 fn source() -> MemorySource {
     let mut source = recording("main: E main @0; E leaf @100; X leaf @200; X main @1000");
     // The function was enabled again by hand, and disabled once more.
-    source.meta.limited = vec![Limited { site: SiteId(1), events_per_s: 12_300_000 }; 2];
+    source.meta.disabled_by_limit = vec![DisabledByLimit { site: SiteId(1), events_per_s: 12_300_000 }; 2];
     source
 }
 
@@ -40,19 +40,20 @@ fn rows_for_programs_say_of_which_functions_calls_are_missing() {
         Ok(())
     });
     let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let limited: Vec<(&str, bool)> = rows
+    let disabled: Vec<(&str, bool)> = rows
         .as_array()
         .unwrap()
         .iter()
-        .map(|row| (row["function"].as_str().unwrap(), row["limited"] == true))
+        .map(|row| (row["function"].as_str().unwrap(), row["disabled_by_limit"] == true))
         .collect();
-    assert_eq!(limited, [("main", false), ("leaf", true)]);
+    assert_eq!(disabled, [("main", false), ("leaf", true)]);
     let options = graph::Options { json: true, ..graph::Options::default() };
     let graph = output(|out| graph::write(&source, &options, out, None));
     let nodes: serde_json::Value = serde_json::from_str(&graph).unwrap();
-    let limited = |node: &serde_json::Value| (node["function"].clone(), node["limited"] == true);
+    let is_disabled =
+        |node: &serde_json::Value| (node["function"].clone(), node["disabled_by_limit"] == true);
     let nodes: Vec<_> =
-        nodes.as_array().unwrap().iter().map(limited).filter(|node| node.0.is_string()).collect();
+        nodes.as_array().unwrap().iter().map(is_disabled).filter(|node| node.0.is_string()).collect();
     assert_eq!(nodes, [("main".into(), false), ("leaf".into(), true)]);
 }
 
@@ -66,7 +67,7 @@ fn diff_names_functions_disabled_by_limit() {
     });
     let told: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
-        (&told["a"]["limited"], &told["b"]["limited"]),
+        (&told["a"]["disabled_by_limit"], &told["b"]["disabled_by_limit"]),
         (&["leaf"][..].into(), &Vec::<&str>::new().into())
     );
 }
@@ -80,8 +81,8 @@ fn info_lists_all_functions_disabled_by_limit_with_rates() {
 #[test]
 fn the_first_few_are_named() {
     let names = |n: usize| (0..n).map(|n| format!("f{n}")).collect::<Vec<_>>();
-    assert_eq!(limited::sentence(names(0), 7), None);
-    let many = limited::sentence(names(1842), 2000).unwrap();
+    assert_eq!(disabled::sentence(names(0), Some(7)), None);
+    let many = disabled::sentence(names(1842), Some(2000)).unwrap();
     assert!(
         many.starts_with(
             "1,842 of 2,000 functions were disabled by --max-overhead (f0, f1, f2, f3, f4 and 1,837 more)"

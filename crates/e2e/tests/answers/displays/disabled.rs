@@ -10,7 +10,7 @@ fn in_a_browser_disabled_functions_are_one_line_that_unfolds() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
     let [trace, page] =
-        ["limited.data", "page.html"].map(|name| program.directory().join(name).display().to_string());
+        ["disabled.data", "page.html"].map(|name| program.directory().join(name).display().to_string());
     let pid = resident.pid.to_string();
     let record = ["record", "-p", &pid, "--duration", "1", "--max-overhead", "0.01%", "-o", &trace];
     // A program that was not scheduled meanwhile is not limited.
@@ -23,7 +23,7 @@ fn in_a_browser_disabled_functions_are_one_line_that_unfolds() {
     assert!(resident.end().0.success());
     let saved = calltap_run(&["view", &trace, "--save", &page]);
     assert!(saved.status.success(), "{}", saved.stderr);
-    let mut command = drive(&format!("file://{page}"), browser, "limited");
+    let mut command = drive(&format!("file://{page}"), browser, "disabled");
     command.env("TMPDIR", program.directory());
     let Run { status, stdout, stderr } = run_timeout(command, b"", Duration::from_secs(200));
     assert!(status.success(), "{stdout}{stderr}");
