@@ -23,13 +23,14 @@ impl Report {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.head.as_bytes())?;
         let mut shown: Vec<Column> = if self.timed { self.columns.clone() } else { vec![Column::Calls] };
-        if self.timed && self.switched && self.is_usual() {
+        let is_extended = self.timed && !self.chosen && self.is_usual();
+        if is_extended && self.switched {
             let is_held = |row: &Row| row.number(Column::Tracing).is_some_and(|ns| ns > 0);
             let tracing = self.rows.iter().any(is_held).then_some(Column::Tracing);
             let states = Column::SWITCHED.into_iter().chain(tracing);
             shown.extend(states.filter(|column| !self.columns.contains(column)));
         }
-        if self.timed && self.is_usual() {
+        if is_extended {
             let happens = |column: &Column| {
                 !self.columns.contains(column) && self.rows.iter().any(|row| row.number(*column) > Some(0))
             };
