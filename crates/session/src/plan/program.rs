@@ -30,6 +30,8 @@ pub struct Program {
     pub name: String,
     /// The name, if it is that of a symbolic link.
     pub link: Option<String>,
+    /// Name of the script that the program interprets, if the command names a script.
+    pub script: Option<String>,
     /// Path without symbolic links.
     pub path: PathBuf,
     /// Identity of the file.
@@ -117,7 +119,20 @@ impl Program {
         let link = path.file_name().filter(|own| *own != short.as_str()).map(|_| short.clone());
         let command = command.to_vec();
         let is_kernels = true;
-        Ok(Program { command, is_kernels, name: short, link, path, file, is_static, is_alone, data, version })
+        let (name, script) = (short, None);
+        Ok(Program {
+            command,
+            is_kernels,
+            name,
+            link,
+            script,
+            path,
+            file,
+            is_static,
+            is_alone,
+            data,
+            version,
+        })
     }
 
     /// Finds the interpreter of a script. None if its first line names none.
@@ -132,7 +147,8 @@ impl Program {
             // The process has the script's name, as without calltap.
             let is_kernels = !made.by_env && interpreter.is_kernels;
             let command = if is_kernels { command.to_vec() } else { interpreter.command };
-            Program { command, is_kernels, ..interpreter }
+            let script = path.file_name().map(|name| printable(&name.to_string_lossy()).into_owned());
+            Program { command, is_kernels, script, ..interpreter }
         }))
     }
 
