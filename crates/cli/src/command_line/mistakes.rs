@@ -98,7 +98,8 @@ fn instead_of_word(word: &str, command: &str, words: &[OsString]) -> Option<Stri
     }
     let operand = meant(command).find_map(|command| command.operand.as_ref())?;
     let takes_file = matches!(operand.takes, Takes::One) && flags(command).any(|flag| flag.long == "input");
-    if takes_file && TraceReader::is_trace(Path::new(word)) {
+    let traces = words.iter().filter(|word| TraceReader::is_trace(Path::new(word))).count();
+    if takes_file && traces > 1 {
         return Some(format!(
             "{word}: {command} takes one FILE; 'calltap merge FILES -o all.data' makes one trace of several"
         ));

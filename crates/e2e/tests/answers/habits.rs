@@ -1,4 +1,4 @@
-//! What users type out of habit is understood, or answered by a line that says what to type
+//! Habits of users: such words are understood, or answered by a line that says what to type
 //! instead.
 
 use calltap_e2e::{GCC, Resident, calltap_run, compile, have_switches, have_tracepoints, write_program};

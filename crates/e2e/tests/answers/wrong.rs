@@ -229,12 +229,13 @@ fn empty_words_and_unsuitable_values_get_one_line_of_advice() {
             (&["span", "nap@arg1..", g], &["'nap@arg1..'", "BEGIN@ITEM .. END@ITEM"]),
             (&["stacks", "nap", "--stack-size", "1", "-p", p], &["64 to 131072 bytes"]),
             (&["set", "--on", "--off", "-p", p], &["--on and --off exclude each other"]),
-            (&["attach", x], &["attach takes a process, behind -p", "calltap record -- "]),
+            (&["attach", x], &["attach takes no such word", "calltap attach -p ", x]),
+            (&["attach", t], &["attach takes a process, behind -p", "calltap record -- "]),
             (&["status", g], &["status takes a process, behind -p", "calltap report "]),
             (&["tracefs", "run", "--", x], &["no directory named", "--mount DIRECTORY"]),
             (&["tools", "audit", x], &[x, "not a log of code changes", "--patch-log"]),
             (&["completions", "bash"], &["is it --shell bash?"]),
-            (&["merge", g, t], &[t, "not a calltap trace"]),
+            (&["merge", g, t], &[t, "not a trace.dat of trace-cmd"]),
         ]);
     });
 }
