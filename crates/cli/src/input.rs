@@ -40,7 +40,7 @@ fn instead_of(path: &Path) -> String {
     }
     match File::open(path).and_then(|mut file| file.read(&mut first)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && is_file_name() => {
-            "; 'calltap record -- PROGRAM' makes a trace".to_owned()
+            numbered(path).unwrap_or_else(|| "; 'calltap record -- PROGRAM' makes a trace".to_owned())
         }
         Ok(_) if first.starts_with(b"\x7fELF") => {
             format!("; it is a program or library, and 'calltap record -- {shown}' records a program")
@@ -50,6 +50,21 @@ fn instead_of(path: &Path) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// Names the traces of several processes, runs or snapshots that have a number behind this path.
+fn numbered(path: &Path) -> Option<String> {
+    let start = format!("{}.", path.file_name()?.to_str()?);
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let names =
+        fs::read_dir(directory).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_number = |name: &String| name.strip_prefix(&start).is_some_and(|rest| rest.parse::<u32>().is_ok());
+    let mut found: Vec<String> = names.filter(is_number).collect();
+    found.sort_unstable();
+    let first = found.first()?;
+    let more = if found.len() > 1 { format!(" and {} more", found.len() - 1) } else { String::new() };
+    let first = path.with_file_name(first);
+    Some(format!("; there is {}{more}: a trace of each process, run or snapshot", first.display()))
 }
 
 /// Returns a file with all that can be read: the index of a trace is at its end.

@@ -19,7 +19,8 @@ use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{
-    Answer, Attached, Discovery, Options, Request, Status, Subject, ask, kept_size, process_exists,
+    Answer, Attached, Discovery, Options, Request, Status, Subject, ask, in_sessions, kept_size,
+    process_exists,
 };
 use serde::Serialize;
 use std::io::Write;
@@ -28,10 +29,11 @@ use std::time::Duration;
 
 /// Runs one of the commands for each process that `-p` names.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
-    let pids = processes::all(arguments)?;
-    if pids.is_empty() {
-        bail!("no process named: add '-p PID'");
-    }
+    let pids = match (processes::all(arguments)?, name) {
+        (pids, _) if !pids.is_empty() => pids,
+        (_, "status") => return list(arguments),
+        _ => bail!("no process named: add '-p PID' ('calltap status' lists the attached processes)"),
+    };
     let is_several = pids.len() > 1;
     // The status of all processes goes to one output.
     let mut out = if name == "status" { Some(Output::create(arguments)?) } else { None };
@@ -169,11 +171,48 @@ struct Versioned<'a> {
 
 /// Writes the status of a process. For several processes, JSON has one object per line, and a text
 /// ends with an empty line.
+/// Prints a line about each process that has a session.
+fn list(arguments: &Arguments) -> Result<()> {
+    let mut out = Output::create(arguments)?;
+    let is_json = arguments.format().as_deref() == Some("json");
+    let mut found = 0;
+    for pid in in_sessions() {
+        // A session may end meanwhile, and one of a killed calltap is there to be removed.
+        let status = match asked(pid) {
+            Ok(status) => status,
+            Err(_) if !process_exists(pid) => continue,
+            Err(error) => {
+                tell!("calltap: {:#}", processes::named_in(error, pid, true));
+                continue;
+            }
+        };
+        found += 1;
+        if is_json {
+            serde_json::to_writer(&mut out, &status)?;
+            writeln!(out)?;
+            continue;
+        }
+        let how = if status.recording { "being recorded" } else { "attached" };
+        let (age, functions) =
+            (units::duration(status.age_ns), units::counted(status.sites_on as u64, "function"));
+        writeln!(out, "{:>8}  {:<16} {how} for {age}, {functions} on", status.pid, status.name)?;
+    }
+    if found == 0 && !is_json {
+        writeln!(out, "attached to no process")?;
+    }
+    out.finish()
+}
+
+/// Asks the controller of a process for its status or, where there is none, the session.
+fn asked(pid: u32) -> Result<Status> {
+    match ask(pid, &Request::Status)? {
+        Some(Answer::Status(status)) => Ok(status),
+        _ => find(pid)?.status().map_err(Into::into),
+    }
+}
+
 fn status(pid: u32, is_several: bool, arguments: &Arguments, out: &mut impl Write) -> Result<()> {
-    let status = match ask(pid, &Request::Status)? {
-        Some(Answer::Status(status)) => status,
-        _ => find(pid)?.status()?,
-    };
+    let status = asked(pid)?;
     let is_json = arguments.format().as_deref() == Some("json");
     if is_json && is_several {
         serde_json::to_writer(&mut *out, &Versioned { calltap_status: 1, status: &status })?;

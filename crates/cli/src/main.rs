@@ -76,6 +76,7 @@ fn main() -> ExitCode {
 }
 
 fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
+    arguments.refuse_empty_names(name)?;
     if let Some(path) = arguments.path("patch-log") {
         calltap_session::keep_patch_log(&path).with_context(|| path.display().to_string())?;
     }

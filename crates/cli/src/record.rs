@@ -195,7 +195,8 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
     }
     if timed && !has(TracerKind::FunctionGraph) {
         let flags = ["slow", "snapshot-on", "graph", "callers", "depth", "on"];
-        let flag = flags.into_iter().find(|flag| arguments.is_set(flag)).unwrap_or("graph");
+        let is_given = |flag: &&str| !arguments.words(flag).is_empty();
+        let flag = flags.into_iter().find(is_given).unwrap_or("graph");
         bail!("--{flag} needs calls and returns: add '--tracer function_graph'");
     }
     if words.futures && has(TracerKind::Profile) {

@@ -55,6 +55,11 @@ impl<'a> FunctionNames<'a> {
         self.module
     }
 
+    /// Whether a name of the function has an argument list, as those of C++ functions have.
+    pub(crate) fn has_arguments(&self) -> bool {
+        self.readable.iter().any(|name| name.contains('('))
+    }
+
     /// Iterates over the linker symbols and demangled names.
     pub(crate) fn whole(&self) -> impl Iterator<Item = &str> {
         self.symbols.iter().copied().chain(self.readable.iter().map(String::as_str))

@@ -38,9 +38,9 @@ impl GlobSet {
         let mut set = GlobSet { words: words.collect(), ..GlobSet::default() };
         let mut shapes = HashSet::new();
         for (place, (_, word)) in set.words.iter().enumerate() {
-            // A word with a module is rare, and may also be a whole name, so that it is tried like
-            // a pattern.
-            let Some(name) = word.whole.exact().filter(|_| !word.has_module()) else {
+            // A word with a module or `()` is rare, and may also be a whole name, so that it is
+            // tried like a pattern.
+            let Some(name) = word.whole.exact().filter(|_| word.is_looked_up()) else {
                 set.patterns.push(place);
                 continue;
             };

@@ -57,6 +57,19 @@ fn as_much_of_a_name_as_the_word_tells() {
 }
 
 #[test]
+fn an_empty_argument_list_is_that_of_a_name_without_one() {
+    check("handle_request()", &["handle_request"]);
+    check("handle*()", &["handle_request"]);
+    check("libapp:handle_request()", &["handle_request"]);
+    check("module::parse()", &["_ZN3app6module5parse17h0123456789abcdefE"]);
+    check("load()", &["_RNvNtC3app6module4load"]);
+    check("anon()", &[]);
+    check("=handle_request()", &[]);
+    check("Box::operator()", &["_ZN2ns3BoxIiEclEi"]);
+    check("()", &[]);
+}
+
+#[test]
 fn rust_and_clones() {
     let parse = "_ZN3app6module5parse17h0123456789abcdefE";
     check("parse", &["parse.isra.0", parse]);

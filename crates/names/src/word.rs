@@ -19,6 +19,8 @@ pub struct Word {
     pub(crate) whole: Glob,
     /// Pattern for names reduced to the shape of the word.
     pub(crate) short: Option<(Shape, Glob)>,
+    /// The word without its `()`, for names that have no argument lists: those of C, Rust and Go.
+    bare: Option<Box<Word>>,
 }
 
 /// The files that a word selects.
@@ -44,6 +46,7 @@ impl Word {
                 module: None,
                 whole: Glob::new(name),
                 short: None,
+                bare: None,
             };
         }
         let (module, pattern) = split(text);
@@ -52,7 +55,9 @@ impl Word {
         let short = Shape::of(pattern)
             .filter(|_| !is_for_all(pattern))
             .map(|(shape, text)| (shape, Glob::new(&text)));
-        Word { text: text.to_owned(), raw, module, whole: Glob::new(pattern), short }
+        let bare = text.strip_suffix("()").filter(|name| !name.is_empty() && !name.ends_with("operator"));
+        let bare = bare.map(|name| Box::new(Word::new(name)));
+        Word { text: text.to_owned(), raw, module, whole: Glob::new(pattern), short, bare }
     }
 
     /// Returns the word for the function with exactly this linker symbol.
@@ -80,6 +85,11 @@ impl Word {
         self.whole.exact().is_some()
     }
 
+    /// Whether names are looked up in tables instead of being compared with the word.
+    pub(crate) fn is_looked_up(&self) -> bool {
+        self.is_exact() && self.module.is_none() && self.bare.is_none()
+    }
+
     /// Whether the word names a module.
     pub fn has_module(&self) -> bool {
         self.module.is_some()
@@ -93,6 +103,9 @@ impl Word {
     /// Whether the word names a function.
     pub fn matches(&self, function: &FunctionNames<'_>) -> bool {
         if self.raw.as_ref().is_some_and(|raw| function.whole().any(|name| raw.matches(name))) {
+            return true;
+        }
+        if self.bare.as_ref().is_some_and(|bare| !function.has_arguments() && bare.matches(function)) {
             return true;
         }
         self.is_in(function)

@@ -86,6 +86,9 @@ impl Candidates {
         if let Some(hint) = self.inlined(word) {
             return hint + &self.body(word).unwrap_or_default();
         }
+        if let Some(instead) = instead_of_pattern(word.pattern()) {
+            return instead;
+        }
         let all_names = |function: &Function| {
             let aliases = function.aliases.iter().map(|alias| demangle(alias));
             [demangle(&function.name)].into_iter().chain(aliases).collect::<Vec<_>>()
@@ -142,5 +145,45 @@ impl Candidates {
         let (found, _) = all.flatten().find(is_it)?;
         let (name, places) = (in_message(&found.name), found.places);
         Some(format!(" ({name} was inlined wherever it is called, in {places} places: it cannot be traced)"))
+    }
+}
+
+/// Returns what to write for a word in the syntax of other tools: a regular expression, or the
+/// linker's stub of a function.
+fn instead_of_pattern(pattern: &str) -> Option<String> {
+    if let Some(function) = pattern.strip_suffix("@plt") {
+        return Some(format!("; --libcalls traces calls into libraries: --libcalls -F '{function}'"));
+    }
+    let is_expression = pattern.contains(".*")
+        || pattern.contains('|')
+        || pattern.starts_with('^')
+        || pattern.len() > 1 && pattern.ends_with('$');
+    let glob = |one: &str| {
+        let one = one.strip_prefix('^').unwrap_or(one);
+        one.strip_suffix('$').unwrap_or(one).replace(".*", "*")
+    };
+    is_expression.then(|| {
+        let globs: Vec<String> = pattern.split('|').map(glob).filter(|glob| !glob.is_empty()).collect();
+        format!("; a word is a glob, no regular expression: '{}'", globs.join(","))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_other_tools_are_translated() {
+        for (word, says) in [
+            ("^process$", "no regular expression: 'process'"),
+            ("process.*", "no regular expression: 'process*'"),
+            ("^a.*z|b$", "no regular expression: 'a*z,b'"),
+            ("malloc@plt", "--libcalls -F 'malloc'"),
+        ] {
+            assert!(instead_of_pattern(word).is_some_and(|text| text.contains(says)), "{word}");
+        }
+        for word in ["process*", "f.cold", "operator$", "$", "f@@V1", "a[b-c]?"] {
+            assert_eq!(instead_of_pattern(word).is_some(), word == "operator$", "{word}");
+        }
     }
 }

@@ -66,7 +66,7 @@ pub use calltap_sites::Discovery;
 pub use controller::Controls;
 pub use detach::DetachOutcome;
 pub use error::Error;
-pub use live::{Attached, Snapshot, attached, detach_process};
+pub use live::{Attached, Snapshot, attached, detach_process, in_sessions};
 pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
 pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Tally, UntraceableFunctions};
 pub use plan::program::runs_python;

@@ -58,6 +58,11 @@ pub struct Snapshot {
     pub too_fast: u32,
 }
 
+/// Returns the processes that have a session: attached to, recorded or watched.
+pub fn in_sessions() -> Vec<u32> {
+    directory::of_living()
+}
+
 /// Returns the processes that `calltap attach` has attached to.
 pub fn attached() -> Vec<u32> {
     let is_attached = |pid: &u32| {

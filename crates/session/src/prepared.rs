@@ -128,7 +128,19 @@ impl<'a> Prepared<'a> {
         let _ = directory.belongs_to(&target);
         let session = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
         let running = Running { program: &program, session: &session, child, held, has_ended, let_go };
-        running.run_to_its_end(callbacks)
+        running.run_to_its_end(callbacks).map_err(|error| in_script(error, &program))
+    }
+}
+
+/// Adds to the refusal of a selection that matches nothing that the program interprets a script,
+/// which may start the program that was meant.
+fn in_script(error: Error, program: &Program) -> Error {
+    match (error, &program.script) {
+        (Error::Selection(calltap_selection::Error::NoMatch { glob, mut hint }), Some(script)) => {
+            hint += &format!("; {script} is a script of {}: --follow traces what it starts", program.name);
+            calltap_selection::Error::NoMatch { glob, hint }.into()
+        }
+        (error, _) => error,
     }
 }
 

@@ -122,6 +122,9 @@ pub struct Signature {
 pub struct Types {
     dwarf: gimli::Dwarf<Bytes>,
     units: Vec<Unit>,
+    /// Whether each unit describes types. One without has only line tables and names of functions
+    /// (`-g1`, `-gline-tables-only`), or only functions without parameters and results.
+    has_types: Vec<bool>,
     /// Functions that have code, by address.
     functions: Vec<(Svma, Place)>,
     /// Address of the types of a Go program, which names them.
@@ -151,8 +154,13 @@ impl Types {
             Ok(Bytes::new(Arc::from(data.unwrap_or_default()), LittleEndian))
         };
         let dwarf = gimli::Dwarf::load(section).map_err(io::Error::other)?;
-        let mut types =
-            Types { dwarf, units: Vec::new(), functions: Vec::new(), go_types: go::types(&object) };
+        let mut types = Types {
+            dwarf,
+            units: Vec::new(),
+            has_types: Vec::new(),
+            functions: Vec::new(),
+            go_types: go::types(&object),
+        };
         types.index().map_err(io::Error::other)?;
         Ok(Some(types))
     }
@@ -163,8 +171,9 @@ impl Types {
             // A broken unit does not affect the others.
             let Ok(unit) = self.dwarf.unit(header) else { continue };
             let number = self.units.len();
-            let mut entries = unit.entries();
+            let (mut entries, mut has_types) = (unit.entries(), false);
             while let Ok(Some(entry)) = entries.next_dfs() {
+                has_types |= is_type(entry.tag());
                 if entry.tag() != gimli::DW_TAG_subprogram {
                     continue;
                 }
@@ -174,6 +183,7 @@ impl Types {
                 self.functions.extend(begins.map(|address| (Svma(address), place)));
             }
             self.units.push(unit);
+            self.has_types.push(has_types);
         }
         self.functions.sort_by_key(|(address, _)| *address);
         Ok(())
@@ -216,7 +226,7 @@ impl Types {
         self.text(unit, value)
     }
 
-    /// Parameters and result of the function at an address.
+    /// Parameters and result of the function at an address; `None` if they are not described.
     pub fn signature(&self, address: Svma) -> Option<Signature> {
         let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;
         self.signature_of(self.functions[at].1, address.0)
@@ -225,6 +235,9 @@ impl Types {
     fn signature_of(&self, place: Place, address: u64) -> Option<Signature> {
         if self.is_go(place.unit) {
             return self.go_signature(place, address);
+        }
+        if !self.is_described(place) {
+            return None;
         }
         let result = match self.inherited(place, DW_AT_type) {
             Some((unit, value)) => Some(self.type_of(self.reference(unit, &value)?)),
@@ -269,6 +282,17 @@ impl Types {
             passed.chain(&mut returned).for_each(|passed| *passed = Passed::Unread(Unread::Convention));
         }
         Some(Signature { parameters, result, returned, go_results: None })
+    }
+
+    /// Whether parameters and result of a function are described. Of a function that seems to have
+    /// neither, in a unit without types, the debugging information tells nothing but its lines.
+    fn is_described(&self, function: Place) -> bool {
+        let has_types = |unit: usize| self.has_types.get(unit).copied().unwrap_or(false);
+        has_types(function.unit)
+            || self.inherited(function, DW_AT_name).is_some_and(|(unit, _)| has_types(unit))
+            || self.inherited(function, DW_AT_type).is_some()
+            || self.inherited(function, gimli::DW_AT_prototyped).is_some()
+            || !self.children(function, gimli::DW_TAG_formal_parameter).is_empty()
     }
 
     /// Whether a function has another calling convention than that of C, as far as the debugging
@@ -443,4 +467,18 @@ impl Types {
         let text = self.dwarf.attr_string(self.units.get(unit)?, value).ok()?;
         Some(calltap_names::printable(&text.to_string_lossy().ok()?).into_owned())
     }
+}
+
+/// Whether an entry describes a type.
+fn is_type(tag: DwTag) -> bool {
+    let types = [
+        gimli::DW_TAG_base_type,
+        gimli::DW_TAG_pointer_type,
+        gimli::DW_TAG_structure_type,
+        gimli::DW_TAG_class_type,
+        gimli::DW_TAG_union_type,
+        gimli::DW_TAG_enumeration_type,
+        gimli::DW_TAG_typedef,
+    ];
+    types.contains(&tag)
 }

@@ -170,7 +170,10 @@ impl fmt::Display for Datum<'_> {
             Datum::Char(c) => write!(out, "'{}'", c.escape_ascii()),
             Datum::Text(text, more) => {
                 let text = String::from_utf8_lossy(text);
-                write!(out, "\"{}\"{}", text.escape_debug(), if more { "..." } else { "" })
+                // A quotation mark of the other kind needs no escape.
+                let text = text.split('\'').map(|part| part.escape_debug().to_string());
+                let text = text.collect::<Vec<_>>().join("'");
+                write!(out, "\"{text}\"{}", if more { "..." } else { "" })
             }
             Datum::Word(text, more) => {
                 let text = String::from_utf8_lossy(text);

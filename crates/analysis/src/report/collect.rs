@@ -70,8 +70,23 @@ fn collect_with<E: Extra>(
     let (timed, by_thread, switched) = (source.has_time(), options.by_thread, source.has_switches());
     let width = options.width.filter(|_| options.columns.is_empty());
     let (columns, sort, lines) = (options.all_columns(), options.sort, options.source_line.is_some());
+    let chosen = !options.columns.is_empty();
     let colours = if options.colour { Colours::new(source.meta()) } else { Colours::default() };
-    Ok(Report { rows, totals, cut, head, timed, by_thread, lines, switched, columns, colours, width, sort })
+    Ok(Report {
+        rows,
+        totals,
+        cut,
+        head,
+        timed,
+        by_thread,
+        lines,
+        switched,
+        columns,
+        chosen,
+        colours,
+        width,
+        sort,
+    })
 }
 
 /// Incidents by thread, if threads are told apart, and function; and the counts of all others.

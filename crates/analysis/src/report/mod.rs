@@ -114,6 +114,8 @@ pub struct Report {
     /// Whether context switches were recorded.
     switched: bool,
     columns: Vec<Column>,
+    /// Whether the user named the columns: no other is added to them.
+    chosen: bool,
     colours: Colours,
     /// Characters of a line, if columns may be left out to fit.
     width: Option<usize>,

@@ -19,7 +19,7 @@ impl Report {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.head.as_bytes())?;
         let mut shown: Vec<Column> = if self.timed { self.columns.clone() } else { vec![Column::Calls] };
-        if self.timed && self.is_usual() {
+        if self.timed && !self.chosen && self.is_usual() {
             let added = Column::added(self.switched, &self.rows).into_iter();
             shown.extend(added.filter(|column| !self.columns.contains(column)));
         }

@@ -75,6 +75,10 @@ pub fn locks(
         return Ok(format!("{object:#}\n"));
     }
     let mut text: String = unknown.iter().map(|line| format!("# {line}\n")).collect();
+    if locks.is_empty() {
+        text += "no waits\n";
+        return Ok(text);
+    }
     let _ = writeln!(text, "{:>8} {:>12} {:>12}  LOCK", "WAITS", "TOTAL", "LONGEST");
     for lock in &locks {
         let time = |ticks| duration(source.duration_ns(ticks));

@@ -25,7 +25,9 @@ pub(crate) fn lost(meta: &Meta, missing: &str) -> Option<String> {
 /// Returns a line for each kind of data that the recording lacks.
 pub(crate) fn unknown(meta: &Meta, has_switches: bool, knows_wakers: bool) -> Vec<String> {
     let mut lines = Vec::from_iter(lost(meta, "calls"));
-    if !has_switches {
+    // A thread that slept all the time has made no switch.
+    let is_recorded = meta.scheduling.as_ref().is_some_and(|scheduling| scheduling.refused.is_none());
+    if !has_switches && !is_recorded {
         lines.push("it was not recorded when threads ran and when they waited".to_owned());
     }
     if meta.threads.iter().any(|thread| thread.goroutine.is_some()) {

@@ -107,15 +107,18 @@ impl Kind {
             _ => ("watch", Query::Watch),
         };
         check_python(&python, query, arguments)?;
-        let read = match query {
+        let mut read = match query {
             Query::Span(_) => Read::sides(&functions.join(" "))?,
             Query::Histogram(..) | Query::CountBy(By::Value) => Read::values(&functions)?,
             _ => Read::default(),
         };
-        let functions: Vec<String> = match &read.functions[..] {
+        let mut functions: Vec<String> = match &read.functions[..] {
             [] => functions.iter().flat_map(|list| calltap_analysis::split_list(list)).collect(),
             read => read.to_vec(),
         };
+        if matches!(query, Query::Watch) && arguments.is_set("results") {
+            read.take_results(&mut functions);
+        }
         if functions.iter().any(String::is_empty) {
             bail!("the name of a function is empty");
         }
@@ -241,7 +244,7 @@ impl Kind {
                 self.functions.iter().map(|glob| format!("{glob}{}", all(items))).collect::<Vec<_>>()
             };
             words.arguments = arguments.texts("arguments").iter().flat_map(rule).collect();
-            if arguments.is_set("results") {
+            if arguments.is_set("results") && self.read.results.is_empty() {
                 words.results.clone_from(&self.functions);
             }
         }

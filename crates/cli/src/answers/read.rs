@@ -30,7 +30,10 @@ impl Default for Read {
 impl Read {
     /// Parses `BEGIN@ITEM .. END@ITEM`.
     pub fn sides(text: &str) -> Result<Read> {
-        let Some((begin, end)) = text.split_once("..") else {
+        let ends = text
+            .split_once("..")
+            .filter(|(begin, end)| ![begin, end].iter().any(|end| end.trim().is_empty()));
+        let Some((begin, end)) = ends else {
             bail!(
                 "'{text}': a span has two ends, 'BEGIN@ITEM .. END@ITEM', as in 'accept@retval .. close@arg1'"
             );
@@ -44,6 +47,15 @@ impl Read {
             read.sides[at] = read.add(text, function, item);
         }
         Ok(read)
+    }
+
+    /// Takes the results with a format, as in `-R retval/x`, from a list of functions.
+    pub fn take_results(&mut self, functions: &mut Vec<String>) {
+        let is_result = |word: &String| matches!(word.split('/').next(), Some("retval" | "fpretval"));
+        let items: Vec<String> = functions.extract_if(.., |word| is_result(word)).collect();
+        let of_one =
+            |function: &String| items.iter().map(|item| format!("{function}@{item}")).collect::<Vec<_>>();
+        self.results.extend(functions.iter().flat_map(of_one));
     }
 
     /// Parses words of the form `FUNCTION@ITEM,...`.

@@ -70,10 +70,27 @@ impl Arguments {
         self.words(name).pop().map(PathBuf::from)
     }
 
+    /// Refuses empty names of files and programs, as a script passes them for an unset variable.
+    pub fn refuse_empty_names(&self, command: &str) -> anyhow::Result<()> {
+        let has_empty = |flag: &&&str| self.words(flag).iter().any(|word| word.is_empty());
+        if let Some(flag) = ["output", "input", "base", "save", "patch-log"].iter().find(has_empty) {
+            anyhow::bail!("--{flag}: the name of the file is empty");
+        }
+        let named = match command {
+            "record" | "run" | "exec" => "program",
+            "report" | "replay" | "graph" | "info" | "view" | "tui" | "export" | "import" | "sites" => "file",
+            _ => return Ok(()),
+        };
+        match self.words("operand").first().is_some_and(|word| word.is_empty()) {
+            true => Err(anyhow::anyhow!("{command}: the name of the {named} is empty")),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the value of a flag as a number, or an error that names the flag.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> anyhow::Result<Option<T>> {
         let parse = |text: String| {
-            text.parse().map_err(|_| anyhow::anyhow!("--{name}: '{text}' is not a number that fits"))
+            text.parse().map_err(|_| anyhow::anyhow!("--{name}: '{text}' is no number, or out of range"))
         };
         self.text(name).map(parse).transpose()
     }

@@ -84,11 +84,26 @@ fn instead_of_word(word: &str, command: &str, words: &[OsString]) -> Option<Stri
             "{word}: {command} takes no such word; a process is named behind -p: calltap {command} -p {word}"
         ));
     }
+    let path = Path::new(word);
+    let reads_files = flags(command).any(|flag| flag.long == "input");
+    if takes_process && !reads_files && path.is_file() {
+        let instead = match TraceReader::is_trace(path) {
+            true => format!("'calltap report {word}' shows a trace"),
+            false => format!("'calltap record -- {word}' records a program from its start"),
+        };
+        return Some(format!("{word}: {command} takes a process, behind -p; {instead}"));
+    }
     if let Some(flag) = flags(command).find(|flag| flag.choices.contains(&word)) {
         return Some(format!("{word}: {command} takes no such word; is it --{} {word}?", flag.long));
     }
     let operand = meant(command).find_map(|command| command.operand.as_ref())?;
     let takes_file = matches!(operand.takes, Takes::One) && flags(command).any(|flag| flag.long == "input");
+    let traces = words.iter().filter(|word| TraceReader::is_trace(Path::new(word))).count();
+    if takes_file && traces > 1 {
+        return Some(format!(
+            "{word}: {command} takes one FILE; 'calltap merge FILES -o all.data' makes one trace of several"
+        ));
+    }
     let names_functions = flags(command).any(|flag| flag.long == "function");
     (takes_file && names_functions)
         .then(|| format!("{word}: {command} takes one FILE, a trace; functions are named behind -F"))

@@ -82,7 +82,7 @@ fn threads(source: &dyn Source, words: &[String]) -> Result<Option<Vec<ThreadId>
         let before = chosen.len();
         chosen.extend(threads.filter(is_it).map(|thread| thread.id));
         if chosen.len() == before {
-            bail!("no thread {word} (calltap info lists them)");
+            bail!("no thread {} ('calltap info' lists them)", if word.is_empty() { "''" } else { word });
         }
     }
     chosen.sort_unstable();

@@ -7,6 +7,7 @@ use calltap_analysis::units::one_line;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
 /// Environment variable that marks a calltap as one of several, each with a process of its own:
@@ -92,6 +93,9 @@ fn find(arguments: &Arguments) -> Result<Vec<u32>> {
         return Ok(Vec::new());
     };
     let mut found = Vec::new();
+    if text.split(',').any(|word| word.trim().is_empty()) {
+        bail!("-p '{text}': a process is missing: ids or names, separated by commas");
+    }
     for word in text.split(',').map(str::trim) {
         found.extend(named(word)?);
     }
@@ -108,7 +112,7 @@ fn named(word: &str) -> Result<Vec<u32>> {
     if let Ok(pid) = word.parse::<u32>() {
         return Ok(vec![pid]);
     }
-    if word.is_empty() || word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+    if word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
         bail!("-p {word}: not a process id");
     }
     let own = std::process::id();
@@ -117,6 +121,9 @@ fn named(word: &str) -> Result<Vec<u32>> {
         let mut names: Vec<String> = living().into_iter().filter(|pid| *pid != own).map(name).collect();
         names.sort_unstable();
         names.dedup();
+        if word.contains('/') {
+            bail!("-p {word}: no process runs this file ('ps -e' lists the processes)");
+        }
         let near = nearest_names(word, names.iter().map(String::as_str), 3);
         let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         bail!("-p {word}: no process of this name runs{near} ('ps -e' lists them)");
@@ -142,8 +149,14 @@ fn living() -> Vec<u32> {
     pids
 }
 
-/// Whether a process has this name in `ps`, or its program's file does.
+/// Whether a process has this name in `ps`, or its program's file does. A name with a slash is the
+/// path of the file.
 fn is_called(pid: u32, name: &str) -> bool {
+    if name.contains('/') {
+        let identity = |path: String| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+        return identity(name.to_owned())
+            .is_some_and(|file| identity(format!("/proc/{pid}/exe")) == Some(file));
+    }
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let program = calltap_session::process_program(pid).unwrap_or_default();
     let file = program.file_name().unwrap_or_default().to_string_lossy();

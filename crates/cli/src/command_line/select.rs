@@ -13,7 +13,8 @@ pub fn words(given: &Arguments) -> Result<Selection> {
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
     let (filter, notrace) = (given.names("filter"), given.names("notrace"));
-    let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
+    let [arguments, results] = ["arguments", "results"].map(|flag| of_filter(given.texts(flag), &filter));
+    let conditions = given.texts("if");
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
     let words =
         Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
@@ -26,6 +27,13 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     add_python(&mut words, &python(given)?);
     take_python_arguments(&mut words)?;
     Ok(words)
+}
+
+/// Replaces the rule `all` by the functions of the filter, if there is one.
+fn of_filter(rules: Vec<String>, filter: &[String]) -> Vec<String> {
+    let named: Vec<String> = filter.iter().filter(|word| !word.starts_with('!')).cloned().collect();
+    let is_all = |rule: &String| rule == "all" && !named.is_empty();
+    rules.into_iter().flat_map(|rule| if is_all(&rule) { named.clone() } else { vec![rule] }).collect()
 }
 
 /// Adds coroutines to a selection of futures, if the subject runs Python. Rules for arguments may

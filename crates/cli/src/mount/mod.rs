@@ -108,7 +108,10 @@ fn mounted(pid: u32) -> Option<PathBuf> {
 
 /// Returns the absolute path of the directory to mount on, as the working directory may change.
 fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
-    let given = arguments.path(name).context("no directory named")?;
+    let given = arguments.path(name).with_context(|| match name {
+        "mount" => "no directory named: add '--mount DIRECTORY', where the program finds its own",
+        _ => "no directory named: 'calltap tracefs mount DIRECTORY'",
+    })?;
     let place = given.canonicalize().map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow!("{0}: no such directory: 'mkdir {0}' makes it", given.display()),
         _ => anyhow!("{}: {error}", given.display()),

@@ -4,9 +4,14 @@ use crate::command_line::processes;
 use crate::terminal::progress;
 use calltap_analysis::units;
 use calltap_session::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 /// Number of modules that are named; the others are counted.
 const SHOWN: usize = 3;
+
+/// Hints that were told.
+static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Tells which functions are on, with the name of the process if this calltap is one of several.
 pub fn tell(started: &Started) {
@@ -21,7 +26,11 @@ pub fn tell_of_one(started: &Started) {
 fn tell_as(process: &str, started: &Started) {
     progress::clear();
     tell!("calltap: {process}{}", sentence(started));
-    started.nameless.iter().for_each(|hint| tell!("calltap: {hint}"));
+    // Processes of one program have the same hint.
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(hint) = started.nameless.as_ref().filter(|hint| told.insert(hint.to_string())) {
+        tell!("calltap: {hint}");
+    }
 }
 
 /// Tells nothing; for `--quiet`.
@@ -39,7 +48,7 @@ fn sentence(started: &Started) -> String {
     let shown = |(module, on): &(String, usize)| format!("{} in {}", units::count(*on as u64), name(module));
     let modules = match &started.modules[..] {
         [] if started.all_excluded => ": -N takes away all that is selected".to_owned(),
-        [] => String::new(),
+        [] => " so far".to_owned(),
         [(module, _)] => format!(", in {}", name(module)),
         [first @ .., last] if first.len() < SHOWN => {
             let first: Vec<String> = first.iter().map(shown).collect();
@@ -69,7 +78,7 @@ fn untraceable(found: &UntraceableFunctions) -> String {
 /// Returns the part of the sentence about other modules that have matching functions.
 fn elsewhere(found: &[MatchesElsewhere]) -> String {
     let [first, rest @ ..] = found else { return String::new() };
-    let modules: std::collections::BTreeSet<&str> =
+    let modules: BTreeSet<&str> =
         rest.iter().map(|found| found.module.as_str()).filter(|module| *module != first.module).collect();
     let others = match modules.len() {
         0 => String::new(),
@@ -115,7 +124,7 @@ mod tests {
             };
             assert_eq!(sentence(&started), expected);
         };
-        check(&[], &[], "0 functions on");
+        check(&[], &[], "0 functions on so far");
         check(&[("redis-server", 1842)], &[], "1,842 functions on, in redis-server");
         check(
             &[("redis-check-rdb", 2)],

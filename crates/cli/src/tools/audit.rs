@@ -7,7 +7,7 @@ use calltap_analysis::units;
 use calltap_patch::Audit;
 use calltap_patch::log::Entry;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 
 /// Number of faults that are listed.
 const SHOWN: usize = 20;
@@ -21,7 +21,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut lines = 0;
     let mut lines_of_file = BufReader::new(file).lines().peekable();
     while let Some(line) = lines_of_file.next() {
-        let line = line.with_context(|| name.clone())?;
+        let line = match line {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                bail!("{name}: not a log of code changes, as --patch-log writes it")
+            }
+            line => line.with_context(|| name.clone())?,
+        };
         lines += 1;
         match line.parse::<Entry>() {
             Ok(entry) => audit.add(entry),

@@ -64,6 +64,9 @@ fn in_path(name: PathBuf) -> PathBuf {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = in_path(arguments.path("operand").unwrap_or_default());
     let shown = one_line(&path.to_string_lossy()).into_owned();
+    if !shown.contains('/') && !path.exists() {
+        bail!("{shown}: no such file here, and no such program in PATH; a library is named by its path");
+    }
     if arguments.is_set("inlined") {
         return inlined(arguments, &path);
     }

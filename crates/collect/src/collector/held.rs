@@ -35,9 +35,11 @@ pub(super) struct HeldThreads {
 }
 
 impl HeldThreads {
-    /// Begins to watch; waits that began earlier are left out.
+    /// Begins to watch. Waits that the table still has are reported, too: a program that is started
+    /// waits before its first event.
     pub(super) fn begin(shared: &Shared) -> HeldThreads {
-        let next = shared.control().waits.load(Acquire);
+        let begun = shared.control().waits.load(Acquire);
+        let next = begun - begun.min(COUNT as u32);
         HeldThreads { watch: Watch::begin(), standstills: STANDSTILLS, next, open: Vec::new() }
     }
 

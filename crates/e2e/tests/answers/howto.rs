@@ -7,7 +7,7 @@
 use calltap_e2e::{Server, calltap, have, output_of, skipped, wait_until};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// The process id in the pages.
@@ -200,4 +200,74 @@ fn every_page_has_a_test() {
         let is_used = include_str!("howto.rs").contains(&format!("Page::new(\"{page}\""));
         assert!(is_used || elsewhere.contains(&page.as_str()), "{page}");
     }
+}
+
+/// Returns the command lines in a document that begin with calltap, each without its comment and
+/// what follows it in a pipe.
+fn commands(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let indented = line.strip_prefix("    ").map(|line| line.trim_start().trim_start_matches("$ "));
+        let quoted = line.split('`').skip(1).step_by(2);
+        let found = match indented.filter(|line| line.starts_with("calltap ")) {
+            Some(line) => vec![line],
+            None => quoted.filter(|text| text.starts_with("calltap ")).collect(),
+        };
+        let until = |text: &str| {
+            let ends = [" #", " | ", "; ", " < ", " &"].into_iter().filter_map(|end| text.find(end));
+            text[..ends.min().unwrap_or(text.len())].trim().to_owned()
+        };
+        all.extend(found.into_iter().map(until).filter(|text| !text.contains("...")));
+    }
+    all
+}
+
+/// Returns the documents.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut all = vec![root.join("README.md")];
+    for folder in ["docs", "docs/how-to", "docs/reference", "docs/explanation"] {
+        let files = fs::read_dir(root.join(folder)).expect("documents");
+        let files = files.map(|file| file.expect("a document").path());
+        all.extend(files.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
+    all
+}
+
+/// Every command line in the documents is one that calltap understands: it is given to calltap with
+/// a process that does not exist, in a directory without files.
+#[test]
+fn command_lines_in_documents_are_understood() {
+    let empty = tempfile::tempdir().expect("a directory");
+    let mut count = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).expect("a document");
+        for line in commands(&text) {
+            let placeholder = ["PID", "4711", "$pid", "CHILD", "nginx", "postgres", "haproxy"];
+            let is_run = [" -- python3", " -- /usr/bin/python3", " -- make", " install-completions"];
+            // A line of two words names a command. The others would show the program's output.
+            let is_mentioned = line.split_whitespace().count() < 3 || line.contains("COMMAND");
+            if is_mentioned || is_run.iter().any(|part| line.contains(part)) {
+                continue;
+            }
+            let words = output_of("bash", &["-c", &format!("printf '%s\\n' {}", line.replace('$', ""))]);
+            let words = words.unwrap_or_else(|| panic!("{}: {line}", document.display()));
+            let named = |word: &str| {
+                if placeholder.contains(&word) || word == "pid" {
+                    "4194304".to_owned()
+                } else {
+                    word.to_owned()
+                }
+            };
+            let mut command = Command::new(calltap());
+            command.args(words.lines().skip(1).map(named)).current_dir(&empty).env("CALLTAP_PAGER", "");
+            let run = calltap_e2e::run(command, b"");
+            let mistakes =
+                ["no option of", "takes no such word", "unrecognized", "unexpected", "cannot be used"];
+            let is_wrong = mistakes.iter().any(|mistake| run.stderr.contains(mistake));
+            assert!(!is_wrong, "{}: {line}\n{}", document.display(), run.stderr);
+            count += 1;
+        }
+    }
+    assert!(count > 150, "{count} command lines");
 }

@@ -9,6 +9,7 @@ mod displays;
 mod exchange;
 mod flight;
 mod futures;
+mod habits;
 mod howto;
 mod installing;
 mod left;

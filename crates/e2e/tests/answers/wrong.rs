@@ -193,6 +193,54 @@ fn newcomers_mistakes_get_one_line_of_advice() {
 }
 
 #[test]
+fn empty_words_and_unsuitable_values_get_one_line_of_advice() {
+    check_about_program(|[x, p, t, d]| {
+        let trace = format!("{d}/good.data");
+        assert!(calltap_run(&["record", "-q", "-o", &trace, "--", x]).status.success());
+        let (g, two) = (trace.as_str(), format!("{p},,1"));
+        check_all(&[
+            (&["record", "-o", "", "--", x], &["--output: the name of the file is empty"]),
+            (&["record", "--", ""], &["record: the name of the program is empty"]),
+            (&["report", ""], &["report: the name of the file is empty"]),
+            (&["sites", ""], &["sites: the name of the file is empty"]),
+            (&["report", "--thread", "", g], &["no thread ''", "calltap info"]),
+            (&["count", "", "-p", p], &["the name of a function is empty"]),
+            (&["record", "-p", &two], &["a process is missing", "separated by commas"]),
+            (&["record", "--repeat", "2/1", "--", x], &["'2/1'", "(2/5)"]),
+            (&["record", "--repeat", "3", "-p", p], &["--repeat needs '-- PROGRAM'"]),
+            (&["record", "--slow", "nap<1ms", "--", x], &["'nap<1ms'", "handle_request>10ms"]),
+            (&["record", "--events", "sched,disk", "--", x], &["'disk'", "syscalls"]),
+            (&["record", "-A", "nap@arg1/q", "--", x], &["'q' is no form", "d, u, x"]),
+            (&["record", "-A", "nap@arg1/s999", "--", x], &["127 bytes"]),
+            (&["record", "-A", "nap@retval", "--", x], &["belongs to -R"]),
+            (&["record", "-R", "nap@arg1", "--", x], &["belongs to -A"]),
+            (&["record", "--if", "arg1 > 1 || arg1 < 0", "--", x], &["joined by && only"]),
+            (&["record", "--if", "arg1 > 1.5", "--", x], &["'1.5' is no number"]),
+            (&["record", "--tracer", "profile", "--slow", "nap>1ms", "--", x], &["--slow needs calls"]),
+            (&["record", "--children", "--", x], &["--children needs a process", "-p PID"]),
+            (&["report", "--limit", "1k", g], &["--limit: '1k' is no number"]),
+            (&["report", "--from", "25:00:00", g], &["'25:00:00' is not a time", "14:03:21.5"]),
+            (&["report", "-o", d, g], &[d, "irectory"]),
+            (&["graph", "--min-percent", "x", g], &["--min-percent: 'x' is no number"]),
+            (&["diff", g, g, "--fail-if", "p50(nap)>1.5"], &["'1.5' is neither a ratio (1.1x) nor a time"]),
+            (&["export", "--to", "otlp", g], &["--to otlp needs -F"]),
+            (&["top", "-p", p, "--interval", "0"], &["--interval must be at least 10ms"]),
+            (&["latency", "nap", "--linear", "0", g], &["'0' is not a width", "100us"]),
+            (&["span", "nap@arg1..", g], &["'nap@arg1..'", "BEGIN@ITEM .. END@ITEM"]),
+            (&["stacks", "nap", "--stack-size", "1", "-p", p], &["64 to 131072 bytes"]),
+            (&["set", "--on", "--off", "-p", p], &["--on and --off exclude each other"]),
+            (&["attach", x], &["attach takes no such word", "calltap attach -p ", x]),
+            (&["attach", t], &["attach takes a process, behind -p", "calltap record -- "]),
+            (&["status", g], &["status takes a process, behind -p", "calltap report "]),
+            (&["tracefs", "run", "--", x], &["no directory named", "--mount DIRECTORY"]),
+            (&["tools", "audit", x], &[x, "not a log of code changes", "--patch-log"]),
+            (&["completions", "bash"], &["is it --shell bash?"]),
+            (&["merge", g, t], &[t, "not a trace.dat of trace-cmd"]),
+        ]);
+    });
+}
+
+#[test]
 fn a_trace_may_come_from_a_pipe() {
     let program = compile(GCC, &["paced.c"], &[]);
     let (path, trace) = (program.path.display().to_string(), program.directory().join("piped.data"));

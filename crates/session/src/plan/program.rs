@@ -11,7 +11,7 @@ use calltap_names::printable;
 use calltap_selection::debug_files::{chosen_in, has_debugging_file, may_choose_in, name_functions};
 use calltap_selection::{Named, Selection, Selector};
 use calltap_sites::{Binary, Discovery, debug_link};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Program {
     pub name: String,
     /// The name, if it is that of a symbolic link.
     pub link: Option<String>,
+    /// Name of the script that the program interprets, if the command names a script.
+    pub script: Option<String>,
     /// Path without symbolic links.
     pub path: PathBuf,
     /// Identity of the file.
@@ -55,25 +57,11 @@ impl Program {
     fn find_in(command: &[OsString], scripts: u32) -> Result<Program, Error> {
         let word = command.first().cloned().unwrap_or_default();
         let name = word.to_string_lossy().into_owned();
-        let refuse = |reason: &str, exit_code| {
+        let refuse = |reason: &str, exit_code: u8| {
             let (program, reason) = (name.clone(), reason.into());
             Error::from(calltap_process::Error::Program { program, reason, exit_code })
         };
-        let path = if word.as_encoded_bytes().contains(&b'/') {
-            PathBuf::from(&word)
-        } else {
-            let all = env::var_os("PATH").unwrap_or_default();
-            let found = env::split_paths(&all)
-                .map(|directory| directory.join(&word))
-                .find(|path| is_executable(path));
-            found.ok_or_else(|| match name.split_once('=') {
-                Some(_) => refuse(
-                    &format!("no such program in PATH; a variable is set by 'env {name} PROGRAM'"),
-                    127,
-                ),
-                None => refuse(&format!("no such program in PATH{}", apart(&name)), 127),
-            })?
-        };
+        let path = in_path(&word, &refuse)?;
         let meta = fs::metadata(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => refuse(&format!("no such file{}", apart(&name)), 127),
             _ => refuse(&error.to_string(), 126),
@@ -117,7 +105,20 @@ impl Program {
         let link = path.file_name().filter(|own| *own != short.as_str()).map(|_| short.clone());
         let command = command.to_vec();
         let is_kernels = true;
-        Ok(Program { command, is_kernels, name: short, link, path, file, is_static, is_alone, data, version })
+        let (name, script) = (short, None);
+        Ok(Program {
+            command,
+            is_kernels,
+            name,
+            link,
+            script,
+            path,
+            file,
+            is_static,
+            is_alone,
+            data,
+            version,
+        })
     }
 
     /// Finds the interpreter of a script. None if its first line names none.
@@ -132,7 +133,8 @@ impl Program {
             // The process has the script's name, as without calltap.
             let is_kernels = !made.by_env && interpreter.is_kernels;
             let command = if is_kernels { command.to_vec() } else { interpreter.command };
-            Program { command, is_kernels, ..interpreter }
+            let script = path.file_name().map(|name| printable(&name.to_string_lossy()).into_owned());
+            Program { command, is_kernels, script, ..interpreter }
         }))
     }
 
@@ -198,6 +200,22 @@ impl Program {
 /// Whether a command runs a Python interpreter, or a program that embeds one.
 pub fn runs_python(command: &[OsString]) -> bool {
     Program::find(command).is_ok_and(|program| python::runs_python(&program.data))
+}
+
+/// Returns the path of a program's file, which execvp would look up in PATH.
+fn in_path(word: &OsStr, refuse: &dyn Fn(&str, u8) -> Error) -> Result<PathBuf, Error> {
+    if word.as_encoded_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(word));
+    }
+    let name = word.to_string_lossy();
+    let all = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&all).map(|directory| directory.join(word)).find(|path| is_executable(path));
+    found.ok_or_else(|| match name.split_once('=') {
+        Some(_) => {
+            refuse(&format!("no such program in PATH; a variable is set by 'env {name} PROGRAM'"), 127)
+        }
+        None => refuse(&format!("no such program in PATH{}", apart(&name)), 127),
+    })
 }
 
 /// Returns a hint for a name that has a program and its arguments in one word.

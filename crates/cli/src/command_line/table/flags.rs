@@ -77,7 +77,7 @@ pub const ARGUMENTS: Flag = many(value(
     "arguments",
     Some('A'),
     "FUNCTION[@ITEM,...]",
-    "Record arguments of the function: 'open@arg1/s,arg2/x32', 'send@req->size'; without items, all that the debugging information describes (docs/arguments.md).",
+    "Record arguments of the function: 'open@arg1/s,arg2/x32', 'send@req->size'; without items, all that the debugging information describes; 'all': of the functions of -F (docs/arguments.md).",
 ));
 pub const RESULTS: Flag =
     many(value("results", Some('R'), "FUNCTION[@retval/FORM]", "Record the return value of the function."));
@@ -94,7 +94,7 @@ pub const LATER: Flag = switch(
 );
 pub const PID: Flag = value("pid", Some('p'), "PID", "The process, by id or name.");
 pub const PIDS: Flag =
-    value("pid", Some('p'), "PID,...", "The processes, by id or name, separated by commas.");
+    value("pid", Some('p'), "PID,...", "The processes, by id, name or program, separated by commas.");
 pub const CHILDREN: Flag = switch("children", None, "With -p: also all descendants of these processes.");
 
 pub const NO_SCHED: Flag =
@@ -232,7 +232,7 @@ pub const ANSWER_PID: Flag = value(
     "pid",
     Some('p'),
     "PID,...",
-    "Running processes, by id or name. calltap attaches to each, answers separately, and detaches.",
+    "Running processes, by id, name or program. calltap attaches to each, answers separately, and detaches.",
 );
 pub const ANSWER_DURATION: Flag = value(
     "duration",

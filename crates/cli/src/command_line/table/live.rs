@@ -276,7 +276,7 @@ pub const LIVE: &[Command] = &[
                     "ITEM,...",
                     "Show arguments: 'arg1/s,arg2/x32,req->size'; 'all': those that the debugging information describes (docs/arguments.md).",
                 )),
-                switch("results", Some('R'), "Show return values."),
+                switch("results", Some('R'), "Show return values; a word retval/x64 gives their form."),
                 switch("callers", None, "Unwind, and show all callers instead of the direct one."),
                 STACK_SIZE,
                 IF,

@@ -57,8 +57,8 @@ pub const SESSION: &[Command] = &[
     },
     Command {
         name: "status",
-        about: "Show the selection of an attached process",
-        details: "",
+        about: "Show the selection of an attached process, or list the attached processes",
+        details: "Without -p, lists the processes that are attached to, recorded or watched.",
         flags: &[&[
             PIDS,
             CHILDREN,
