@@ -16,6 +16,9 @@ use std::{env, fs, process, thread};
 const SILENCE: Duration = Duration::from_secs(600);
 /// Time for the rest of the output: a process that a test has left behind may keep the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Test binaries whose tests mostly wait, for a program or an interval: more of them run at once
+/// than there are processors.
+const WAITING: [&str; 2] = ["calltap-e2e answers", "calltap-e2e attach"];
 /// The beginning of a line about a test binary's time.
 pub const TOOK: &str = "took ";
 
@@ -35,6 +38,11 @@ pub fn through(program: &str) -> String {
 pub fn run(words: &[&str]) -> Result<()> {
     let [program, arguments @ ..] = words else { bail!("no program named") };
     let mut command = Command::new(program);
+    let own = name(program);
+    if WAITING.iter().any(|binary| own.ends_with(binary)) && env::var_os("RUST_TEST_THREADS").is_none() {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        command.env("RUST_TEST_THREADS", (processors + processors.div_ceil(2)).to_string());
+    }
     let start = Instant::now();
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let heard = Arc::new(Mutex::new(start));
@@ -54,7 +62,7 @@ pub fn run(words: &[&str]) -> Result<()> {
     while end.elapsed() < LAST_WORDS && !readers.iter().all(thread::JoinHandle::is_finished) {
         thread::sleep(Duration::from_millis(5));
     }
-    println!("{TOOK}{:.1} s: {}", start.elapsed().as_secs_f64(), name(program));
+    println!("{TOOK}{:.1} s: {own}", start.elapsed().as_secs_f64());
     process::exit(status.code().unwrap_or(1));
 }
 

@@ -194,8 +194,8 @@ fn list(arguments: &Arguments) -> Result<()> {
         }
         let how = if status.recording { "being recorded" } else { "attached" };
         let (age, functions) =
-            (units::duration(status.age_ns), units::counted(status.sites_on as u64, "function"));
-        writeln!(out, "{:>8}  {:<16} {how} for {age}, {functions} on", status.pid, status.name)?;
+            (units::duration(status.age_ns), units::counted(status.functions_enabled as u64, "function"));
+        writeln!(out, "{:>8}  {:<16} {how} for {age}, {functions} on", status.pid, status.comm)?;
     }
     if found == 0 && !is_json {
         writeln!(out, "attached to no process")?;

@@ -63,8 +63,8 @@ const BOTTOM: Frame = TAIL | (TAIL - 1);
 const NEAR: u64 = 256 << 10 >> 3;
 /// Largest distance of an entry below the newest frame of a stack that the thread was not on, or
 /// above the outermost frame of the one that it was on, for the entry to be on that stack: 16 KiB.
-/// Small stacks lie next to each other, and a first entry on one of them lies within [`NEAR`] of the
-/// frames of the next one.
+/// Small stacks lie next to each other, and a first entry on one of them lies within [`NEAR`] of
+/// the frames of the next one.
 const CLOSE: u64 = 16 << 10 >> 3;
 /// Number of frames that are searched, at an entry, for the frame that it is next to. Beyond them
 /// only the entry's own stack is.
@@ -89,8 +89,8 @@ pub struct OpenCalls {
     placed: bool,
     /// Frames on stacks that the thread has left for others.
     suspended: SuspendedStacks,
-    /// Top of the next stack below, or its highest open frame: an entry at or below this slot is not
-    /// called by the newest frame, as another stack begins there.
+    /// Top of the next stack below, or its highest open frame: an entry at or below this slot is
+    /// not called by the newest frame, as another stack begins there.
     floor: u64,
     /// The slot of the last nonlocal exit, while the frames that it leaves may be open.
     nonlocal: Option<u64>,

@@ -404,8 +404,8 @@ impl Stacks {
     }
 
     /// Returns the numbers of threads in [unwinders] that may hold copies of stubs' addresses. An
-    /// unwinder copies return addresses from the stack, so a thread without a stub on its stacks has
-    /// no copy.
+    /// unwinder copies return addresses from the stack, so a thread without a stub on its stacks
+    /// has no copy.
     pub fn unwinding(&self, unwinders: &[(u64, u64)], stubs: (u64, u64)) -> Vec<usize> {
         // Words further up are mostly left over from earlier calls.
         let unwinds =
@@ -423,7 +423,7 @@ impl Stacks {
         let mut ranges: Vec<(u64, u64)> =
             numbers.iter().flat_map(|n| self.threads[*n].stacks.iter().copied()).collect();
         ranges.sort_unstable();
-        // What was read of a stack without a known end may hold the next stack.
+        // The range of a stack without a known end may hold the next stack.
         ranges.dedup_by(|next, before| {
             let is_same = next.0 <= before.1;
             before.1 = if is_same { before.1.max(next.1) } else { before.1 };

@@ -4,8 +4,7 @@
 use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
-use crate::plan::planner::{Planner, Policy};
-use crate::python;
+use crate::plan::planner::{Planner, Policy, check_selection};
 use crate::{load_agent, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
@@ -18,7 +17,7 @@ use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_sched::{NoFunctions, Refused, Sched};
-use calltap_selection::{Candidates, ParsedSelection, Selector, chooser};
+use calltap_selection::{Candidates, ParsedSelection, chooser};
 use calltap_sites::Discovery;
 use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
@@ -295,17 +294,6 @@ pub fn with_planner<T>(
         int3: words.int3,
     };
     work(&mut Planner::new(shared, directory, policy))
-}
-
-/// Checks a selection against the candidates. If an interpreter's evaluator has the old name, the
-/// error states its version.
-pub(crate) fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
-    let Err(refused) = selector.check(candidates) else { return Ok(()) };
-    let is_missing = refused == calltap_selection::Error::NoInterpreter;
-    match is_missing.then(|| python::find_old(candidates)).flatten() {
-        Some((interpreter, why)) => Err(Error::Python { interpreter, why }),
-        None => Err(refused.into()),
-    }
 }
 
 /// Answers the agents' requests until `ended`, and calls `meanwhile` between them.

@@ -240,8 +240,8 @@ impl<'a> Detaching<'a> {
         })
     }
 
-    /// Restores the return addresses of open calls, except on these stacks. Returns the obstacle, if
-    /// there is one.
+    /// Restores the return addresses of open calls, except on these stacks. Returns the obstacle,
+    /// if there is one.
     fn close_calls(&mut self, except: &[(u64, u64)]) -> Option<Obstacle> {
         let text = &mut self.inferior.text;
         let closed = frames::close_calls(text, self.target.pid, &self.agent, self.stubs, except);

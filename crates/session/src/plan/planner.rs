@@ -16,7 +16,7 @@ mod switch;
 mod sync;
 mod unwinding;
 
-pub use apply::{Applied, Replacement};
+pub use apply::{Applied, Replacement, check_selection};
 pub use disable::wait_until_known;
 pub use mode::PatchMode;
 pub use policy::Policy;

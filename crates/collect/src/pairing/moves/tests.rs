@@ -70,7 +70,7 @@ fn check_stays(events: &str, event: &str, expected: bool) {
 }
 
 #[test]
-fn a_thread_with_its_next_event_on_a_stack_has_not_left_it() {
+fn thread_with_next_event_on_a_stack_is_still_there() {
     check_stays("w@1 r@2 b@900001 y@900002", "/y@900002", true);
     check_stays("w@1 r@2 b@900001 y@900002", "/b@900001", true);
     check_stays("w@1 r@2 b@900001 y@900002", "l@900003", true);

@@ -1,10 +1,10 @@
 //! Applies a new selection to a session whose process runs.
 
 use super::{Planner, Refusal, Tally, wait_until_known};
-use crate::setup;
+use crate::python;
 use calltap_collect::metadata::Metadata;
 use calltap_process::target::Target;
-use calltap_selection::{ParsedSelection, Selection, chooser};
+use calltap_selection::{Candidates, ParsedSelection, Selection, Selector, chooser};
 use calltap_trace::{Record, TracerInfo};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl<'a> Planner<'a> {
         }
         if on {
             self.widen(target, &|candidates| after.selector.reach(candidates));
-            setup::check_selection(&after.selector, self.candidates())?;
+            check_selection(&after.selector, self.candidates())?;
         }
         let (tally, mut notes) = (self.tally, Vec::new());
         let (recording, began) = (self.sites_on(), self.event_ticks());
@@ -78,6 +78,17 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(Applied { words, tracers: after.tracers.clone(), tally, notes })
+    }
+}
+
+/// Checks a selection against the candidates. If an interpreter's evaluator has the old name, the
+/// error states its version.
+pub fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Refusal> {
+    let Err(refused) = selector.check(candidates) else { return Ok(()) };
+    let is_missing = refused == calltap_selection::Error::NoInterpreter;
+    match is_missing.then(|| python::find_old(candidates)).flatten() {
+        Some((interpreter, why)) => Err(Refusal::Python { interpreter, why }),
+        None => Err(refused.into()),
     }
 }
 
