@@ -169,8 +169,6 @@ struct Versioned<'a> {
     status: &'a Status,
 }
 
-/// Writes the status of a process. For several processes, JSON has one object per line, and a text
-/// ends with an empty line.
 /// Prints a line about each process that has a session.
 fn list(arguments: &Arguments) -> Result<()> {
     let mut out = Output::create(arguments)?;
@@ -188,7 +186,7 @@ fn list(arguments: &Arguments) -> Result<()> {
         };
         found += 1;
         if is_json {
-            serde_json::to_writer(&mut out, &status)?;
+            serde_json::to_writer(&mut out, &Versioned { calltap_status: 1, status: &status })?;
             writeln!(out)?;
             continue;
         }
@@ -211,6 +209,8 @@ fn asked(pid: u32) -> Result<Status> {
     }
 }
 
+/// Writes the status of a process. For several processes, JSON has one object per line, and a text
+/// ends with an empty line.
 fn status(pid: u32, is_several: bool, arguments: &Arguments, out: &mut impl Write) -> Result<()> {
     let status = asked(pid)?;
     let is_json = arguments.format().as_deref() == Some("json");

@@ -269,8 +269,9 @@ impl Types {
             let mut passed = next.place(of, classes, rust, gcc);
             // LLVM may pass the value behind a reference instead: then the reference has no place,
             // and the value may have taken a register of another kind than an address.
-            is_promoted |= rust && location.is_none() && of.shape == Shape::Pointer;
-            if is_promoted && location.is_none() {
+            let has_place = !rust || self.has_place(child, address);
+            is_promoted |= !has_place && of.shape == Shape::Pointer;
+            if is_promoted && !has_place {
                 passed = Passed::Unread(Unread::Unknown);
             }
             is_other |= location.is_some_and(|location| location.contradicts(passed));

@@ -1,8 +1,8 @@
 //! Arguments, results and conditions: the values shown of a call are those that the program prints.
 
 use calltap_e2e::{
-    BARE, Expect, GCC, PLACED, Program, Resident, Run, calltap_run, changed_text, compile, have, installed,
-    matrix, one_line, output_of, record, skipped,
+    BARE, Expect, GCC, PLACED, Program, Resident, Run, calltap_run, changed_text, compile,
+    compile_rust_as_it_is, have, installed, matrix, one_line, output_of, record, skipped,
 };
 use serde_json::Value;
 
@@ -340,5 +340,24 @@ fn members_of_structures_in_registers_are_read() {
         assert_eq!(shown, ["identify(i.kind=-4)"], "{}", build.name);
         let run = calltap_run(&["watch", "take_bits", "-A", "b.high", "--", &path]);
         one_line(&run, &["'high' is a bit field"]);
+    }
+}
+
+/// LLVM passes the value behind a reference where it optimises.
+#[test]
+fn references_of_rust_are_addresses_or_left_out() {
+    if !have("rustc") {
+        return skipped("rustc");
+    }
+    for (flags, promoted) in
+        [(&["-C", "opt-level=0"][..], "promoted(point=0x7ff"), (&["-O"], "promoted(k=6)")]
+    {
+        let program = compile_rust_as_it_is("promoted.rs", flags);
+        let (run, shown) = watch(&program, &["kept", "-A", "all"]);
+        let shown: Vec<&str> = shown.iter().map(|call| call.trim_start_matches("promoted::")).collect();
+        assert_eq!(shown, said(&run, "call"), "{flags:?}");
+        let (_, shown) = watch(&program, &["promoted", "-A", "all"]);
+        assert_eq!(shown.len(), 2, "{flags:?}: {shown:?}");
+        assert!(shown.iter().all(|call| call.contains(promoted)), "{flags:?}: {shown:?}");
     }
 }

@@ -24,14 +24,24 @@ pub(super) const VECTOR: u16 = 17;
 impl Types {
     /// Returns the location of a parameter at the entry of its function.
     pub(super) fn location(&self, parameter: Place, entry: u64) -> Option<Location> {
+        first(self.units.get(parameter.unit)?, self.expression(parameter, entry)?)
+    }
+
+    /// Whether a parameter has a place when its function is entered: in a register, or in the frame
+    /// of a function that is not optimised.
+    pub(super) fn has_place(&self, parameter: Place, entry: u64) -> bool {
+        self.expression(parameter, entry).is_some()
+    }
+
+    fn expression(&self, parameter: Place, entry: u64) -> Option<Expression<super::Bytes>> {
         let unit = self.units.get(parameter.unit)?;
         match self.entry(parameter)?.attr_value(DW_AT_location)? {
-            AttributeValue::Exprloc(expression) => first(unit, expression),
+            AttributeValue::Exprloc(expression) => Some(expression),
             value => {
                 let mut list = self.dwarf.attr_locations(unit, value).ok()??;
                 while let Ok(Some(location)) = list.next() {
                     if (location.range.begin..location.range.end).contains(&entry) {
-                        return first(unit, location.data);
+                        return Some(location.data);
                     }
                 }
                 None

@@ -11,7 +11,7 @@ const WAKERS = {
   calltap: () => "woken by calltap: this is time that tracing took",
   stopped_by_calltap: () => "interrupted by calltap, which stopped the thread",
   stopped_by_calltap_or_child: () => "woken by calltap, which stopped the thread or passed on the end of a traced child",
-  process: ({ pid, name }) => `woken by ${name ? `${name} (process ${pid})` : `process ${pid}`}`,
+  process: ({ pid, comm }) => `woken by ${comm ? `${comm} (process ${pid})` : `process ${pid}`}`,
   thread: ({ thread, tid, path }) => `woken by ${thread}-${tid}${path.length ? ` in ${path.join(" <- ")}` : ", outside of traced calls"}`,
 };
 

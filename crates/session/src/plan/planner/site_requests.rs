@@ -134,7 +134,13 @@ impl<'a> Planner<'a> {
                 let name = calltap_names::in_message(&name);
                 Err(calltap_selection::Error::Values { name, why }.into())
             }
-            _ => {
+            trouble => {
+                // Files without debugging information are many, and their functions' values were
+                // not named.
+                let named = trouble.filter(|(_, why)| *why != ValueReason::NoArguments);
+                self.warnings.extend(
+                    named.map(|(name, why)| format!("no values of {name} are recorded: {why}")),
+                );
                 let left_out = self.values.left_out.take();
                 self.warnings.extend(
                     left_out.map(|(name, why)| format!("some values of {name} are not recorded: {why}")),
