@@ -56,7 +56,7 @@ fn overview() -> String {
             text += &format!("  {name:<width$}  {}\n", about(name).unwrap_or_default());
         }
     }
-    text + "\nOptions:\n{options}\n\n'calltap help COMMAND' describes COMMAND; docs/commands.md has the commands by task."
+    text + "\nOptions:\n{options}\n\n'calltap help COMMAND' describes COMMAND; docs/reference/commands.md has the commands by task."
 }
 
 fn command(from: &Command) -> clap::Command {
