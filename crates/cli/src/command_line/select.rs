@@ -12,8 +12,13 @@ pub fn words(given: &Arguments) -> Result<Selection> {
         // An empty word resets the tracer to the default.
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
-    let (filter, notrace) = (given.names("filter"), given.names("notrace"));
-    let [arguments, results] = ["arguments", "results"].map(|flag| of_filter(given.texts(flag), &filter));
+    let (filter, mut notrace) = (given.names("filter"), given.names("notrace"));
+    let [arguments, results] = ["arguments", "results"].map(|flag| given.texts(flag));
+    if arguments.iter().chain(&results).any(|rule| rule == "all") {
+        // A rule traces its functions, whatever the filter excludes.
+        notrace.extend(filter.iter().filter_map(|word| word.strip_prefix('!')).map(str::to_owned));
+    }
+    let [arguments, results] = [arguments, results].map(|rules| of_filter(rules, &filter));
     let conditions = given.texts("if");
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
     let words =
