@@ -13,6 +13,9 @@ fn nearest(code: u32) -> u64 {
 impl OpenCalls {
     /// Returns how many of the newest frames an entry proves dead.
     pub(super) fn left_by(&self, frame: Frame, code: u32) -> usize {
+        if self.is_called_by_newest(frame, code) {
+            return 0;
+        }
         self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame, code))
     }
 

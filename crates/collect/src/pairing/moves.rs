@@ -18,6 +18,7 @@ impl OpenCalls {
             code::CALL | code::NONLOCAL => false,
             code => {
                 self.depth > 0
+                    && !self.is_called_by_newest(frame, code)
                     && !self.is_near_unrecorded(slot_of(frame))
                     && self.next_to(frame, code).is_none()
                     && self.below_all(frame, code) == 0
@@ -37,7 +38,7 @@ impl OpenCalls {
         match raw.code() {
             code::EXIT => !self.has(frame),
             code::CALL => false,
-            code => self.depth == 0 || self.next_to(frame, code) != Some(0) || slot_of(frame) <= self.floor,
+            code => !self.is_called_by_newest(frame, code),
         }
     }
 

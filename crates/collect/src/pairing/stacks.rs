@@ -70,9 +70,20 @@ impl SuspendedStacks {
             let places = frames.iter().map(|frame| place_of(*frame));
             places.filter(|place| *place >= slot).min()
         });
-        let is_near = innermost.map_or(top - slot <= NEAR, |innermost| innermost - slot <= CLOSE);
+        let is_near = innermost.map_or(top - slot <= NEAR, |innermost| {
+            let distance = innermost - slot;
+            distance <= CLOSE || distance <= NEAR && top - slot < self.extent(top)
+        });
         let is_nearer = anchor.is_none_or(|anchor| anchor < slot || anchor > top);
         (is_near && is_nearer).then_some(top)
+    }
+
+    /// Returns how far the stack that begins at `top` extends, as far as is known: stacks that lie
+    /// next to each other are mostly of one size. 0 if no other stack is known.
+    fn extent(&self, top: u64) -> u64 {
+        let above = self.tops.range(top + 1..).next().map(|above| above - top);
+        let below = self.top_below(top).map(|below| top - below);
+        above.into_iter().chain(below).min().map_or(0, |gap| gap - gap / 8)
     }
 
     /// Removes and returns the frames of the stack that begins at `top`, without those that an

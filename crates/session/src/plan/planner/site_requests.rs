@@ -138,9 +138,8 @@ impl<'a> Planner<'a> {
                 // Files without debugging information are many, and their functions' values were
                 // not named.
                 let named = trouble.filter(|(_, why)| *why != ValueReason::NoArguments);
-                self.warnings.extend(
-                    named.map(|(name, why)| format!("no values of {name} are recorded: {why}")),
-                );
+                self.warnings
+                    .extend(named.map(|(name, why)| format!("no values of {name} are recorded: {why}")));
                 let left_out = self.values.left_out.take();
                 self.warnings.extend(
                     left_out.map(|(name, why)| format!("some values of {name} are not recorded: {why}")),
