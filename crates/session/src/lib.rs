@@ -49,12 +49,10 @@ pub use calltap_collect::slow::Slow;
 pub use calltap_collect::trace_file::TraceFile;
 pub use calltap_process::Error as ProcessError;
 pub use calltap_process::Reason;
-pub use calltap_process::agent::{Image as AgentImage, PLACED as AGENT_PLACED, PRELOADED as AGENT_PRELOADED};
 pub use calltap_process::clock::{monotonic_ns, others_ns};
 pub use calltap_process::launch::{become_command, interruption, no_core_dump};
 pub use calltap_process::memory::maps::stack_around;
 pub use calltap_process::memory::patch_log::keep_patch_log;
-pub use calltap_process::memory::text::{ProcessText, Sync as TextSync};
 pub use calltap_process::proc::{
     exists as process_exists, program as process_program, program_link as process_program_link,
 };

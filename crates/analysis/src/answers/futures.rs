@@ -183,7 +183,7 @@ fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
     json!({
         "id": span.id,
         "future": span.name,
-        "pid": span.process,
+        "pid": known.pid_of(span.process),
         "address": format!("{:#x}", span.address),
         "task": span.task.map(|task| format!("{task:#x}")),
         "parent": span.parent,

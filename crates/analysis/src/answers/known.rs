@@ -72,7 +72,8 @@ pub struct Known {
     /// Functions by module and address, with their sizes.
     by_address: BTreeMap<(u32, u64), (u64, Function)>,
     threads: HashMap<ThreadId, Thread>,
-    parents: HashMap<u32, u32>,
+    /// Process id and parent of each process, by index.
+    processes: HashMap<u32, (u32, Option<u32>)>,
     callers: HashMap<(u32, u64), u32>,
     words: Numbers,
     function_words: HashMap<Function, u32>,
@@ -105,7 +106,7 @@ impl Known {
             captured: HashMap::new(),
             by_address: BTreeMap::new(),
             threads: HashMap::new(),
-            parents: HashMap::new(),
+            processes: HashMap::new(),
             callers: HashMap::new(),
             words: Numbers::default(),
             function_words: HashMap::new(),
@@ -124,7 +125,7 @@ impl Known {
             Record::Clock(pair) => self.now(*pair),
             Record::Scheduling(scheduling) => self.switches = scheduling.refused.is_none(),
             Record::Process(process) => {
-                self.parents.extend(process.parent.map(|parent| (process.id, parent)));
+                self.processes.insert(process.id, (process.pid, process.parent));
             }
             Record::Thread(thread) => drop(self.threads.insert(thread.id, thread.clone())),
             Record::Module(module) => {
@@ -292,6 +293,11 @@ impl Known {
     /// Returns a function's role in polling futures.
     pub(crate) fn role(&self, function: Function) -> Option<&Role> {
         self.roles.get(&function)
+    }
+
+    /// Returns the process id of a process, by its index.
+    pub(super) fn pid_of(&self, process: u32) -> Option<u32> {
+        self.processes.get(&process).map(|(pid, _)| *pid)
     }
 
     /// Returns the process of a thread, or 0.
@@ -464,7 +470,7 @@ impl Known {
         let loaded = self.modules.values().filter(here);
         let Some(module) = loaded.min_by_key(|module| {
             (
-                generations(process, module.process, |child| self.parents.get(&child).copied()),
+                generations(process, module.process, |child| self.processes.get(&child)?.1),
                 u32::MAX - module.id,
             )
         }) else {

@@ -31,8 +31,9 @@ pub const SESSION: &[Command] = &[
         about: "Change the selection of an attached process, while the process runs",
         details: "Each option replaces its previous value (filters, notrace sets, Python \
                   functions, tracers, arguments, results, conditions); an empty value clears it. \
-                  Only functions whose state differs are changed, and no thread is stopped. Works \
-                  during record, top and view too; there --graph, --callers and --depth change \
+                  Only functions whose state differs are changed. Unmodified functions that were not \
+                  enabled before are written while all threads are stopped; others while they run. \
+                  Works during record, top and view too; there --graph, --callers and --depth change \
                   which calls the recorder keeps.",
         flags: &[&[
             PIDS,

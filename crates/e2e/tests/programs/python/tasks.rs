@@ -66,6 +66,8 @@ fn coroutines_are_those_that_the_program_knows() {
 
         let lines = calltap_run(&["futures", "--each", "--json", "-i", &trace]).stdout;
         let spans: Vec<Value> = lines.lines().map(json).filter(|span| span["calltap_future"] == 1).collect();
+        let info = json(&calltap_run(&["info", "--json", &trace]).stdout);
+        assert_eq!(spans[0]["pid"], info["processes"][0]["pid"], "{what}: {lines}");
         let waiting = |span: &&Value| span["end"] == "waiting" && span["address"] == *address;
         let kept = spans.iter().find(waiting).unwrap_or_else(|| panic!("{what}: {address}: {lines}"));
         assert_eq!((&kept["future"], &kept["polls"]), (&"__main__.endless".into(), &2.into()), "{what}");
