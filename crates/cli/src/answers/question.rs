@@ -118,6 +118,9 @@ impl Kind {
         };
         if matches!(query, Query::Watch) && arguments.is_set("results") {
             read.take_results(&mut functions);
+            if functions.is_empty() {
+                bail!("watch: no function is named: 'watch FUNCTION -R retval/x64'");
+            }
         }
         if functions.iter().any(String::is_empty) {
             bail!("the name of a function is empty");

@@ -92,6 +92,8 @@ struct Detaching<'a> {
     /// Code that unwinds stacks.
     unwinders: Vec<(u64, u64)>,
     suspects: Suspects,
+    /// Ends of the stacks whose calls still return to stubs, once the others do not.
+    open_stacks: Option<Vec<u64>>,
     since: Instant,
     /// Whether all stacks could be searched the last time.
     whole: bool,
@@ -130,6 +132,7 @@ impl<'a> Detaching<'a> {
             ours: Vec::new(),
             unwinders: Vec::new(),
             suspects: Suspects::default(),
+            open_stacks: None,
             since: Instant::now(),
             whole: true,
             notes: DetachNotes::default(),
@@ -236,8 +239,21 @@ impl<'a> Detaching<'a> {
             None if unwinding.is_none() => self.close(held, &stacks),
             // Threads that throw all the time are hardly ever outside an unwinder at once. What the
             // others unwind from now on holds no stub.
-            None => self.close_calls(&stacks.of_threads(&numbers)).or(unwinding),
+            None => self.close_others(&stacks.of_threads(&numbers)).or(unwinding),
         })
+    }
+
+    /// Restores the return addresses of open calls, except on these stacks, unless no others are
+    /// left. Returns the obstacle, if there is one.
+    fn close_others(&mut self, except: &[(u64, u64)]) -> Option<Obstacle> {
+        let ends: Vec<u64> = except.iter().map(|(_, end)| *end).collect();
+        let is_done = |open: &Vec<u64>| open.iter().all(|end| ends.contains(end));
+        if self.open_stacks.as_ref().is_some_and(is_done) {
+            return None;
+        }
+        let obstacle = self.close_calls(except);
+        self.open_stacks = obstacle.is_none().then_some(ends);
+        obstacle
     }
 
     /// Restores the return addresses of open calls, except on these stacks. Returns the obstacle,

@@ -15,7 +15,7 @@ calltap_sites::reasons! {
     NoProc = "no-proc",
         "in its root directory there is no /proc", "mount /proc there";
     OtherUser { owner: u32 } = "other-user",
-        "it runs as another user; the session directory is that of user {owner}", "run calltap as that user, or as root";
+        "it runs as another user; the session directory is that of user {owner}", "run calltap as the program's user";
     Unknown { why: String } = "session-directory",
         "its session directory: {why}", "see permissions.md";
 }

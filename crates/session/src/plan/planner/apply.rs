@@ -32,7 +32,8 @@ pub struct Applied {
 
 impl<'a> Planner<'a> {
     /// Traces a new selection, in all processes of the session. Writes only the sites that differ.
-    /// After an error, the former selection is traced.
+    /// After an error of a check, the former selection is traced. After one of the change itself,
+    /// the sites that were written already are the new selection's; another change mends that.
     pub fn apply(
         &mut self,
         target: &Target,
