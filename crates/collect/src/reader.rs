@@ -52,7 +52,7 @@ pub struct Reader {
     pub process: u32,
     /// Thread id; 0 once another thread has it.
     pub tid: u32,
-    /// Address of its control block; 0 if it has none.
+    /// Address of its control block, above its first stack; 0 if it is not there.
     pub block: u64,
     /// Numbers of events in the trace.
     pub totals: Loss,

@@ -206,10 +206,12 @@ impl Collector<'_> {
         self.kernel.switches.iter_mut().for_each(|switches| switches.claim(id, task));
         self.kernel.events.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
         let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
-        reader.block = self.shared.thread(entry).map_or(0, |entry| entry.block.load(Relaxed));
+        let is_first = self.shared.process(process).is_some_and(|process| process.pid.load(Relaxed) == tid);
+        // The control block of a program's first thread is not on that thread's stack.
+        let block = self.shared.thread(entry).filter(|_| !is_first);
+        reader.block = block.map_or(0, |entry| entry.block.load(Relaxed));
         let keeps_history = !self.overwrite && self.threads.count <= MOST_HISTORIES;
         let mut reader = reader.until(self.until).keeping_history(keeps_history);
-        let is_first = self.shared.process(process).is_some_and(|process| process.pid.load(Relaxed) == tid);
         if let Some((open, process)) = is_first.then(|| self.threads.copied.remove(&process)).flatten() {
             reader = reader.copied(open, process);
         }

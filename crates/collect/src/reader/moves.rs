@@ -16,8 +16,7 @@ use calltap_trace::{Event, EventKind};
 /// ones.
 const FIRST_STACK: u64 = 16 << 10;
 
-/// Whether a slot is certainly on the first stack of the thread with this control block. The first
-/// thread of a program has its block elsewhere.
+/// Whether a slot is certainly on the first stack of the thread with this control block.
 fn is_on_first_stack(block: u64, slot: u64) -> bool {
     block != 0 && ((block >> 3).wrapping_sub(slot) & (SLOTS - 1)) < FIRST_STACK >> 3
 }
