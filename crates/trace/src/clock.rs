@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Nanoseconds between two pairs below which the slope between them is worse than that of longer
+/// lines: the error of reading both clocks is some ten nanoseconds.
+const CLOSE: u64 = 100_000_000;
 /// Number of fraction bits of a slope.
 const SHIFT: u32 = 48;
 
@@ -73,6 +76,13 @@ impl ClockMap {
                 _ => knots.push(Knot { ticks, ns, slope: identity }),
             }
         }
+        let last = knots.last().map_or(0, |last| last.ns);
+        let mut before = None;
+        knots.retain(|knot| {
+            let is_far = before.is_none_or(|before| knot.ns - before >= CLOSE) || knot.ns == last;
+            before = if is_far { Some(knot.ns) } else { before };
+            is_far
+        });
         if dropped > 0 {
             complaints.push(format!("{dropped} clock pairs contradict their predecessors and are not used"));
         }
@@ -162,15 +172,26 @@ mod tests {
 
     #[test]
     fn goes_through_its_pairs_and_beyond() {
-        let (map, complaints) =
-            ClockMap::new(ClockKind::Tsc, &[pair(1000, 500), pair(3000, 1500), pair(4000, 1700)]);
+        const M: u64 = 1_000_000;
+        let pairs = [pair(1000 * M, 500 * M), pair(3000 * M, 1500 * M), pair(4000 * M, 1700 * M)];
+        let (map, complaints) = ClockMap::new(ClockKind::Tsc, &pairs);
         assert!(complaints.is_empty());
-        for (ticks, ns) in [(1000, 500), (2000, 1000), (3000, 1500), (3500, 1600), (4000, 1700), (4030, 1712)]
+        for (ticks, ns) in
+            [(0, 100), (1000, 500), (2000, 1000), (3000, 1500), (3500, 1600), (4000, 1700), (4030, 1712)]
         {
-            assert!(map.to_ns(ticks).abs_diff(ns) <= 1, "{ticks}: {} not {ns}", map.to_ns(ticks));
+            assert!(map.to_ns(ticks * M).abs_diff(ns * M) <= 1, "{ticks}: {} not {ns}", map.to_ns(ticks * M));
         }
-        assert_eq!(map.to_ns(0), 500 - 400 + 1);
-        assert_eq!(map.duration_ns(3000), 1199);
+        assert_eq!(map.duration_ns(3000 * M), 1200 * M - 1);
+    }
+
+    #[test]
+    fn pair_close_behind_another_bends_no_line() {
+        const M: u64 = 1_000_000;
+        let (map, _) =
+            ClockMap::new(ClockKind::Tsc, &[pair(0, 0), pair(10 * M, 10 * M + 30), pair(50 * M, 50 * M)]);
+        assert_eq!((map.to_ns(10 * M), map.to_ns(30 * M)), (10 * M, 30 * M));
+        let (map, _) = ClockMap::new(ClockKind::Tsc, &[pair(0, 0), pair(10 * M, 20 * M)]);
+        assert_eq!(map.to_ns(5 * M), 10 * M);
     }
 
     #[test]
@@ -201,6 +222,7 @@ mod tests {
     fn without_pairs_a_tick_is_a_nanosecond() {
         let (map, complaints) = ClockMap::new(ClockKind::Tsc, &[pair(5, 5)]);
         assert_eq!((map.to_ns(77), map.from_ns(77), map.duration_ns(77)), (77, 77, 77));
+        assert!(!map.has_time());
         assert_eq!(complaints.len(), 1);
         let (map, complaints) = ClockMap::new(ClockKind::Counter, &[]);
         assert!(complaints.is_empty() && !map.has_time() && map.to_ns(9) == 9);
