@@ -175,7 +175,7 @@ fn list(arguments: &Arguments) -> Result<()> {
     let is_json = arguments.format().as_deref() == Some("json");
     let mut found = 0;
     for pid in in_sessions() {
-        // A session may end meanwhile, and one of a killed calltap is there to be removed.
+        // A session may end meanwhile. A killed calltap leaves that of a process that has ended.
         let status = match asked(pid) {
             Ok(status) => status,
             Err(_) if !process_exists(pid) => continue,
@@ -196,7 +196,7 @@ fn list(arguments: &Arguments) -> Result<()> {
         writeln!(out, "{:>8}  {:<16} {how} for {age}, {functions} on", status.pid, status.comm)?;
     }
     if found == 0 && !is_json {
-        writeln!(out, "attached to no process")?;
+        writeln!(out, "no process has a session")?;
     }
     out.finish()
 }

@@ -213,7 +213,8 @@ impl<'a> Collector<'a> {
             self.shared.provide_chunks(self.threads.count.max(self.threads.expected));
             self.take_records();
             if !is_tick_known && started.elapsed() >= SETTLE {
-                // A trace that the disk cuts off soon has times, too.
+                // A recording that ends within its first second, as on a full disk, has two clock pairs:
+                // readers need both for times.
                 self.compare_clocks();
                 is_tick_known = true;
             }
@@ -336,7 +337,7 @@ impl<'a> Collector<'a> {
         let (mut got, mut has_memory) = (false, true);
         let most = match extent {
             Extent::Rest => u32::MAX,
-            _ if self.moves.are_any => MOST_WAITING,
+            _ if self.moves.has_waiting => MOST_WAITING,
             _ => MOST_CHUNKS,
         };
         for reader in self.readers.iter_mut().flatten() {

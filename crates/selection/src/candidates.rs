@@ -164,7 +164,7 @@ fn instead_of_pattern(pattern: &str) -> Option<String> {
     };
     is_expression.then(|| {
         let globs: Vec<String> = pattern.split('|').map(glob).filter(|glob| !glob.is_empty()).collect();
-        format!("; a word is a glob, no regular expression: '{}'", globs.join(","))
+        format!("; a word is a glob, not a regular expression: '{}'", globs.join(","))
     })
 }
 

@@ -251,7 +251,7 @@ impl Types {
         }
         let is_unprototyped = self.is_unprototyped(place);
         let mut is_other = self.has_other_convention(place);
-        let (mut is_promoted, mut parameters) = (false, Vec::new());
+        let (mut is_shifted, mut parameters) = (false, Vec::new());
         for child in self.children(place, gimli::DW_TAG_formal_parameter) {
             let name = self.inherited(child, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
             let (unit, value) = self.inherited(child, DW_AT_type)?;
@@ -270,8 +270,8 @@ impl Types {
             // LLVM may pass the value behind a reference instead: then the reference has no place,
             // and the value may have taken a register of another kind than an address.
             let has_place = !rust || self.has_place(child, address);
-            is_promoted |= !has_place && of.shape == Shape::Pointer;
-            if is_promoted && !has_place {
+            is_shifted |= !has_place && of.shape == Shape::Pointer;
+            if is_shifted && !has_place {
                 passed = Passed::Unread(Unread::Unknown);
             }
             is_other |= location.is_some_and(|location| location.contradicts(passed));

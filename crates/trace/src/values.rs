@@ -170,7 +170,7 @@ impl fmt::Display for Datum<'_> {
             Datum::Char(c) => write!(out, "'{}'", c.escape_ascii()),
             Datum::Text(text, more) => {
                 let text = String::from_utf8_lossy(text);
-                // A quotation mark of the other kind needs no escape.
+                // An apostrophe needs no escape within double quotes.
                 let text = text.split('\'').map(|part| part.escape_debug().to_string());
                 let text = text.collect::<Vec<_>>().join("'");
                 write!(out, "\"{text}\"{}", if more { "..." } else { "" })

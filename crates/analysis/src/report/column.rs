@@ -278,9 +278,11 @@ impl FromStr for Column {
 impl Options {
     /// Returns the numeric columns, in order.
     pub(super) fn all_columns(&self) -> Vec<Column> {
-        let mut columns: Vec<Column> =
-            if self.columns.is_empty() { Column::usual() } else { self.columns.clone() };
-        columns.push(self.sort);
+        let mut columns = self.columns.clone();
+        if columns.is_empty() {
+            columns = Column::usual();
+            columns.push(self.sort);
+        }
         let mut seen = Vec::new();
         columns.retain(|column| {
             let new = column.is_number() && !seen.contains(column);

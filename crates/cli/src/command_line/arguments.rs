@@ -90,7 +90,7 @@ impl Arguments {
     /// Returns the value of a flag as a number, or an error that names the flag.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> anyhow::Result<Option<T>> {
         let parse = |text: String| {
-            text.parse().map_err(|_| anyhow::anyhow!("--{name}: '{text}' is no number, or out of range"))
+            text.parse().map_err(|_| anyhow::anyhow!("--{name}: '{text}' is not a number, or out of range"))
         };
         self.text(name).map(parse).transpose()
     }

@@ -18,7 +18,7 @@ const MANY: usize = 1 << 17;
 #[derive(Default)]
 pub(super) struct Moves {
     /// Whether events of threads wait for those of other threads.
-    pub are_any: bool,
+    pub has_waiting: bool,
     /// Number of threads seen when [`Collector::watch_stacks`] last ran.
     watched: u32,
 }
@@ -46,8 +46,8 @@ impl Collector<'_> {
     pub(super) fn wait_with_others(&mut self) -> bool {
         let waiting = self.readers.iter().flatten().filter(|reader| reader.is_waiting());
         let processes: HashSet<u32> = waiting.map(|reader| reader.process).collect();
-        self.moves.are_any = !processes.is_empty();
-        if self.moves.are_any {
+        self.moves.has_waiting = !processes.is_empty();
+        if self.moves.has_waiting {
             let all = self.readers.iter_mut().flatten();
             all.filter(|reader| processes.contains(&reader.process)).for_each(|reader| reader.wait());
         }
@@ -56,7 +56,7 @@ impl Collector<'_> {
 
     /// Pairs the waiting events until now.
     pub(super) fn read_moves(&mut self) {
-        if !self.moves.are_any || self.overwrite {
+        if !self.moves.has_waiting || self.overwrite {
             return;
         }
         let now = self.now();

@@ -98,8 +98,11 @@ impl SuspendedStacks {
     pub(super) fn take_with(&mut self, frame: Frame) -> Option<Vec<Frame>> {
         let is_it = |open: &Frame| *open & !TAIL == frame;
         let stacks = self.stacks.range(slot_of(frame)..).take(SEARCHED);
-        let (top, at) =
-            stacks.filter_map(|(top, frames)| Some((*top, frames.iter().rposition(is_it)?))).next()?;
+        let mut found =
+            stacks.filter_map(|(top, frames)| Some((*top, frames.iter().rposition(is_it)?))).peekable();
+        // Frames that a nonlocal exit has left have probably ended, those of a coroutine go on.
+        let first = found.peek().copied();
+        let (top, at) = found.find(|(top, _)| self.is_top(*top)).or(first)?;
         let mut frames = self.stacks.remove(&top)?;
         // The return also ends the frames that were entered by a jump and share its slot.
         let tails = frames[at + 1..].iter().take_while(|open| **open & TAIL != 0).count();
@@ -169,6 +172,11 @@ impl SuspendedStacks {
     fn put_stack(&mut self, frames: Vec<Frame>, own: bool) {
         let Some(outermost) = frames.first().map(|outermost| place_of(*outermost)) else { return };
         let top = if own { outermost } else { self.begin(outermost) };
+        // Frames that were left in the middle of this stack have ended: these lie over them.
+        let innermost = frames.last().map_or(outermost, |innermost| place_of(*innermost)).min(outermost);
+        let within = self.stacks.range(innermost..outermost).map(|(left, _)| *left);
+        let ended: Vec<u64> = within.filter(|left| !self.is_top(*left)).collect();
+        ended.iter().for_each(|left| drop(self.stacks.remove(left)));
         self.stacks.insert(top, frames);
     }
 

@@ -114,6 +114,16 @@ fn nested_calls_share_a_slot_and_return_one_by_one() {
     check("m@1 +g@5 /f@5 /g@5 /m@1", "0 1 1");
 }
 
+/// A call of a coroutine that longjmp has left, and a later one of the same function at the same
+/// slot, which is suspended with its coroutine.
+#[test]
+fn left_calls_do_not_hide_those_of_a_coroutine() {
+    check(
+        "m@1 r@2 b@900001 f@900009 !x@900005 l@900005 /l@900005 f@900009 /r@2 r@2 /f@900009 /b@900001",
+        "-1 1 3 =b =f 1 1",
+    );
+}
+
 /// Coroutines on stacks of 64 KiB that lie next to each other, and on stacks of 1 MiB.
 #[test]
 fn neighbouring_stacks_are_told_apart_by_their_distance() {

@@ -42,8 +42,8 @@ fn a_path_names_a_process_and_parentheses_a_function() {
 fn words_of_other_tools_lead_to_those_of_calltap() {
     let program = compile(GCC, &["paced.c"], &[]);
     let path = program.path.to_string_lossy().into_owned();
-    refused(&["record", "-F", "^na.*$", "--", &path], &["no regular expression: 'na*'"]);
-    refused(&["record", "-F", "nap|leaf", "--", &path], &["no regular expression: 'nap,leaf'"]);
+    refused(&["record", "-F", "^na.*$", "--", &path], &["not a regular expression: 'na*'"]);
+    refused(&["record", "-F", "nap|leaf", "--", &path], &["not a regular expression: 'nap,leaf'"]);
     refused(&["record", "-F", "nanosleep@plt", "--", &path], &["--libcalls -F 'nanosleep'"]);
     let script = program.directory().join("start.sh").to_string_lossy().into_owned();
     write_program(script.as_ref(), format!("#!/bin/sh\nexec {path}\n").as_bytes(), 0o755);

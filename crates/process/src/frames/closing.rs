@@ -17,9 +17,8 @@ use std::os::unix::fs::FileExt;
 const PAGES: usize = 64;
 
 /// Restores the return addresses of open calls from the shadow stack, where their slots still hold
-/// a stub's address, except on these sorted and disjoint
-/// stacks. Returns the number of calls. After an error,
-/// calls may still return to stubs.
+/// a stub's address. `except`: sorted, disjoint ranges of stacks whose calls stay open. Returns the
+/// number of calls. After an error, calls may still return to stubs.
 ///
 /// Walks the shadow stack instead of the threads: while a coroutine is suspended, its stack belongs
 /// to no thread.
