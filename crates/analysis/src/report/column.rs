@@ -278,9 +278,9 @@ impl FromStr for Column {
 impl Options {
     /// Returns the numeric columns, in order.
     pub(super) fn all_columns(&self) -> Vec<Column> {
-        let mut columns = self.columns.clone();
-        if columns.is_empty() {
-            columns = Column::usual();
+        let mut columns = if self.columns.is_empty() { Column::usual() } else { self.columns.clone() };
+        // The default is no reason to add a column to those that were named.
+        if self.columns.is_empty() || self.sort != Options::default().sort {
             columns.push(self.sort);
         }
         let mut seen = Vec::new();
