@@ -333,8 +333,9 @@ fn field(have: Computed, name: &str, known: Option<&Known>) -> Result<Computed, 
 /// Computes a value of a type that lies at an offset, in bytes, in the computed word: a member of a
 /// structure that is in a register. None if the word does not have it.
 fn in_word(mut steps: Vec<u64>, offset: i32, of: Type) -> Option<Computed> {
-    let width = width(of.shape).unwrap_or(WORD);
     let size = i32::try_from(of.shape.size()).ok()?;
+    let whole = if matches!(size, 1 | 2 | 4) { size as u8 } else { WORD };
+    let width = width(of.shape).unwrap_or(whole);
     if offset + size > WORD.into() {
         return None;
     }
