@@ -336,7 +336,7 @@ fn in_word(mut steps: Vec<u64>, offset: i32, of: Type) -> Option<Computed> {
     let size = i32::try_from(of.shape.size()).ok()?;
     let whole = if matches!(size, 1 | 2 | 4) { size as u8 } else { WORD };
     let width = width(of.shape).unwrap_or(whole);
-    if offset + size > WORD.into() {
+    if offset.checked_add(size).is_none_or(|end| end > WORD.into()) {
         return None;
     }
     steps.push(word(step::NARROW, width, 8 * offset));
