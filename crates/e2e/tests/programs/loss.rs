@@ -121,7 +121,7 @@ fn open_calls_end_at_losses() {
     resident.wait_for("begun");
     // SAFETY: a signal to a child of this process.
     let signal = |signal| unsafe { libc::kill(recorder.id() as i32, signal) };
-    for (what, meanwhile) in [(libc::SIGSTOP, 100), (libc::SIGCONT, 400), (libc::SIGINT, 200)] {
+    for (what, meanwhile) in [(libc::SIGSTOP, 100), (libc::SIGCONT, 1000), (libc::SIGINT, 300)] {
         sleep(Duration::from_millis(meanwhile));
         signal(what);
     }
