@@ -16,6 +16,7 @@
 //! stack corrects that.
 
 use super::{CLOSE, Frame, NEAR, SLOT, TAIL, distance_below, place_of, site_of, slot_of};
+use calltap_abi::PAGE;
 use calltap_trace::{Event, EventKind, SiteId, ThreadEncoder};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -71,8 +72,10 @@ impl SuspendedStacks {
             places.filter(|place| *place >= slot).min()
         });
         let is_near = innermost.map_or(top - slot <= NEAR, |innermost| {
+            // The first functions of coroutines are entered at the same place of each stack.
+            let begins = (top - slot).is_multiple_of(PAGE >> 3);
             let distance = innermost - slot;
-            distance <= CLOSE || distance <= NEAR && top - slot < self.extent(top)
+            distance <= CLOSE || distance <= NEAR && !begins && top - slot < self.extent(top)
         });
         let is_nearer = anchor.is_none_or(|anchor| anchor < slot || anchor > top);
         (is_near && is_nearer).then_some(top)

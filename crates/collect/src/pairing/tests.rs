@@ -128,6 +128,8 @@ fn left_calls_do_not_hide_those_of_a_coroutine() {
 #[test]
 fn neighbouring_stacks_are_told_apart_by_their_distance() {
     check("m@1 r@2 b@900001 y@900002 /r@2 r@2 b@908193 y@908194 /r@2 r@2 b@916385 /b@916385", "3 3 1");
+    // Two are known that lie further apart.
+    check("m@1 r@2 b@900001 y@900002 /r@2 r@2 b@932769 y@932770 /r@2 r@2 b@908193 /b@908193", "3 3 1");
     // A frame of 40 KB.
     check(
         "m@1 r@2 b@900001 y@900002 /r@2 r@2 b@1031073 w@1031074 l@1036000 /l@1036000 /r@2 r@2 l@1036000",

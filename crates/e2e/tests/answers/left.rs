@@ -333,9 +333,7 @@ fn check_moving(build: &Build, room: &str) {
     let program = compile(build, &["moving.c"], &["-pthread", room]);
     let flags: Vec<Flags> = vec![vec![]];
     let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
-    let lines = recording.run.stdout.lines().filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '));
-    let noted: BTreeMap<String, u64> =
-        lines.map(|(call, count)| (call.to_owned(), count.parse().expect("a number"))).collect();
+    let noted = noted(&recording);
     let mut seen = BTreeMap::<String, u64>::new();
     for [function, caller] in columns(&recording, ["function", "caller"]) {
         *seen.entry(format!("{function},{caller}")).or_default() += 1;
@@ -354,6 +352,28 @@ fn coroutines_that_go_on_in_other_threads_keep_their_callers() {
     check_moving(GCC, "-DROOM=1048576");
     check_moving(&BARE[0], "-DROOM=1048576");
     check_moving(GCC, "-DROOM=65536");
+}
+
+/// Returns how often each function was called by which other, as the program has noted it.
+fn noted(recording: &Recording) -> BTreeMap<String, u64> {
+    let lines = recording.run.stdout.lines().filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '));
+    lines.map(|(call, count)| (call.to_owned(), count.parse().expect("a number"))).collect()
+}
+
+#[test]
+fn coroutines_that_leave_calls_by_longjmp_keep_their_callers() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["wandering.c"], &[]);
+        let flags: Vec<Flags> = vec![vec!["-F", "one,two,three,leaf,body,resume,main"]];
+        let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
+        let mut seen = BTreeMap::<String, u64>::new();
+        for [function, caller] in columns(&recording, ["function", "caller"]) {
+            *seen.entry(format!("{function},{caller}")).or_default() += 1;
+        }
+        // The first call on a stack has the call that switched to it as its caller.
+        seen.retain(|call, _| !call.starts_with("body,") && !call.starts_with("main,"));
+        assert_eq!(seen, noted(&recording), "{}", build.name);
+    }
 }
 
 #[test]
