@@ -19,10 +19,10 @@
  *     -EBUSY     these ops are registered already; or the process was forked by a callback in the middle of a change
  *     -EINVAL    no function, or ops that are not registered
  *     -ENOENT    no function that can be traced matches the filter (CALLTAP_MAY_MATCH_NOTHING: not an error)
- *     -ENOSYS    no membarrier, or no XSAVE; or returns cannot be watched (docs/how-to/library.md)
+ *     -ENOSYS    no membarrier, or no XSAVE; or returns cannot be watched (docs/guides/library.md)
  *     others     /proc/self/mem cannot be opened or written
  *
- * docs/how-to/library.md says what a callback may do, and what must not leave it (longjmp, exceptions,
+ * docs/guides/library.md says what a callback may do, and what must not leave it (longjmp, exceptions,
  * pthread_exit).
  */
 #ifndef CALLTAP_H

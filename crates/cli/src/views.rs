@@ -270,7 +270,7 @@ impl View<'_> {
             bail!("--by needs '--to flamegraph' or '--to folded': it chooses their time");
         }
         if !self.source.has_switches() {
-            bail!("--by {}: the trace does not say when threads ran (docs/how-to/waits.md)", by.name());
+            bail!("--by {}: the trace does not say when threads ran (docs/guides/waits.md)", by.name());
         }
         Ok(by)
     }

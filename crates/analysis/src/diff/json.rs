@@ -1,4 +1,4 @@
-//! The comparison as JSON; `docs/how-to/diff.md` describes the format.
+//! The comparison as JSON; `docs/guides/diff.md` describes the format.
 
 use super::{Diff, Measure, Recording, Row, evidence, rule};
 use crate::disabled;

@@ -18,11 +18,13 @@ fn kept(point: &Point, k: u32) -> u64 {
 }
 
 fn main() {
+    let mut sum = 0;
     for i in 0..2 {
         let point = Point { x: black_box(7 + i), y: black_box(1000) };
         println!("call kept(point={:p}, k=5)", &point);
-        kept(&point, black_box(5));
+        sum += kept(&point, black_box(5));
         let point = Point { x: black_box(7), y: black_box(1000) };
-        promoted(&point, black_box(6));
+        sum += promoted(&point, black_box(6));
     }
+    println!("{sum}");
 }

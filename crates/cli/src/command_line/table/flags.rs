@@ -77,7 +77,7 @@ pub const ARGUMENTS: Flag = many(value(
     "arguments",
     Some('A'),
     "FUNCTION[@ITEM,...]",
-    "Record arguments of the function: 'open@arg1/s,arg2/x32', 'send@req->size'; without items, all that the debugging information describes; 'all': of the functions of -F (docs/how-to/arguments.md).",
+    "Record arguments of the function: 'open@arg1/s,arg2/x32', 'send@req->size'; without items, all that the debugging information describes; 'all': of the functions of -F (docs/guides/arguments.md).",
 ));
 pub const RESULTS: Flag =
     many(value("results", Some('R'), "FUNCTION[@retval/FORM]", "Record the return value of the function."));
@@ -180,13 +180,13 @@ pub const PYTHON: Flag = many(value(
     "python",
     None,
     "GLOB",
-    "Trace Python functions of CPython 3.8 to 3.13 that match, as module.Class.method ('*': all; a leading '!' excludes); C functions only if -F or the query names them (docs/how-to/python.md).",
+    "Trace Python functions of CPython 3.8 to 3.13 that match, as module.Class.method ('*': all; a leading '!' excludes); C functions only if -F or the query names them (docs/guides/python.md).",
 ));
 
 pub const LIBCALLS: Flag = switch(
     "libcalls",
     None,
-    "Also trace the program's calls into libraries, at its PLT stubs, but nothing inside the libraries; -N excludes functions (docs/how-to/unmodified.md).",
+    "Also trace the program's calls into libraries, at its PLT stubs, but nothing inside the libraries; -N excludes functions (docs/guides/unmodified.md).",
 );
 
 pub const ALLOW_INT3: Flag = switch(

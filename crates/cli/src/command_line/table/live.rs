@@ -49,7 +49,7 @@ pub const LIVE: &[Command] = &[
                   The agent counts in the program (profile tracer): there are no events to lose, \
                   and --max-overhead does not apply. With --by, events are counted, and \
                   --max-overhead applies. On a terminal the table is updated every second; when \
-                  the command ends, it is printed once. See docs/how-to/answers.md.",
+                  the command ends, it is printed once. See docs/guides/answers.md.",
         flags: &[
             ASKED,
             &[
@@ -77,7 +77,7 @@ pub const LIVE: &[Command] = &[
                   calltap histogram 'read@retval' --by caller -- ./prog\n\n\
                   Buckets are powers of two, steps of WIDTH with --linear, or single values with \
                   --each. Each text is a value of its own. A trace needs 'record -A malloc@arg1', \
-                  or -R for results. docs/how-to/arguments.md lists the values that can be read.",
+                  or -R for results. docs/guides/arguments.md lists the values that can be read.",
         flags: &[
             ASKED,
             &[
@@ -235,7 +235,7 @@ pub const LIVE: &[Command] = &[
                   All polls of one future are one span, on whichever threads they ran: from the \
                   first poll to the result, or the drop. BUSY: time inside polls, nested polls \
                   included. IDLE: time between polls. Futures spawned on tokio are its tasks. A \
-                  trace needs 'record --async'. See docs/how-to/futures.md, and docs/how-to/python.md for \
+                  trace needs 'record --async'. See docs/guides/futures.md, and docs/guides/python.md for \
                   coroutines.",
         flags: &[
             ASKED,
@@ -274,7 +274,7 @@ pub const LIVE: &[Command] = &[
                     "arguments",
                     Some('A'),
                     "ITEM,...",
-                    "Show arguments: 'arg1/s,arg2/x32,req->size'; 'all': those that the debugging information describes (docs/how-to/arguments.md).",
+                    "Show arguments: 'arg1/s,arg2/x32,req->size'; 'all': those that the debugging information describes (docs/guides/arguments.md).",
                 )),
                 switch("results", Some('R'), "Show return values; a word retval/x64 gives their form."),
                 switch("callers", None, "Unwind, and show all callers instead of the direct one."),

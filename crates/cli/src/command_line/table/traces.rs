@@ -239,7 +239,7 @@ pub const TRACES: &[Command] = &[
                   stands for the time of a call path in a slice of the recording. trace-cmd: a \
                   trace.dat for 'trace-cmd report -i FILE' and KernelShark (which opens only names \
                   that end in .dat). parquet: a row per call, in a dataset by host, process and \
-                  day in the directory of -o; docs/how-to/fleet.md lists its columns. otlp: OpenTelemetry \
+                  day in the directory of -o; docs/guides/fleet.md lists its columns. otlp: OpenTelemetry \
                   spans of the functions of -F, as lines of JSON for the otlpjsonfile receiver of \
                   the collector.\n\n\
                   In a trace.dat each thread has a processor of its own during its life; a later \
@@ -316,7 +316,7 @@ pub const TRACES: &[Command] = &[
                   kernel (tracers function and function_graph) become functions of the module \
                   [kernel] or of the kernel's modules; system calls (raw_syscalls) become calls of \
                   sys_NAME; sched_switch and sched_waking become the events of 'calltap record \
-                  --events sched,syscalls'. Events of other kinds are counted. docs/how-to/import.md \
+                  --events sched,syscalls'. Events of other kinds are counted. docs/guides/import.md \
                   lists the limits of a trace.dat.\n\n\
                   trace-cmd record -C mono -e sched_switch -e sched_waking -e raw_syscalls -o \
                   trace.dat -- ./prog\n\

@@ -22,7 +22,7 @@ pub const WHY: &[Command] = &[
                   needs 'record --async'.\n\n\
                   Wakeups and system calls need root or CAP_PERFMON, and tracefs; without these \
                   permissions the answer marks the missing parts. A trace needs 'record --events \
-                  sched,syscalls'. See docs/how-to/why.md.",
+                  sched,syscalls'. See docs/guides/why.md.",
         flags: &[
             ASKED,
             &[

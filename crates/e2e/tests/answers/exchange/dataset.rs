@@ -1,5 +1,5 @@
 //! `calltap export --to parquet`, read by DuckDB: its sums are those of `calltap report`, and the
-//! queries of `docs/how-to/fleet.md` run. Also `--to otlp`, whose spans are the calls.
+//! queries of `docs/guides/fleet.md` run. Also `--to otlp`, whose spans are the calls.
 //!
 //! `CALLTAP_PYTHON` names a directory with Python's packages `duckdb`, `opentelemetry-proto` and
 //! `pyspark`; .ci/run provides them.
@@ -161,8 +161,8 @@ fn the_queries_of_the_documentation_run() {
     let dataset = program.directory().join("table");
     export(&old, &dataset);
     export(&new, &dataset);
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to/fleet.md");
-    let text = fs::read_to_string(docs).expect("docs/how-to/fleet.md");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/fleet.md");
+    let text = fs::read_to_string(docs).expect("docs/guides/fleet.md");
     let blocks = text.split("```sql\n").skip(1).filter_map(|block| block.split("```").next());
     let statements: Vec<String> = blocks
         .map(|block| block.trim().trim_end_matches(';').replace("DATASET", &dataset.to_string_lossy()))
