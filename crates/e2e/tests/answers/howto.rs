@@ -226,7 +226,7 @@ fn commands(text: &str) -> Vec<String> {
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut all = vec![root.join("README.md")];
-    for folder in ["docs", "docs/how-to", "docs/reference", "docs/explanation"] {
+    for folder in ["docs", "docs/how-to", "docs/guides", "docs/reference", "docs/explanation"] {
         let files = fs::read_dir(root.join(folder)).expect("documents");
         let files = files.map(|file| file.expect("a document").path());
         all.extend(files.filter(|path| path.extension().is_some_and(|end| end == "md")));

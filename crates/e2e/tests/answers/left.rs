@@ -362,8 +362,8 @@ fn noted(recording: &Recording) -> BTreeMap<String, u64> {
 
 #[test]
 fn coroutines_that_leave_calls_by_longjmp_keep_their_callers() {
-    for build in [GCC, &BARE[0]] {
-        let program = compile(build, &["wandering.c"], &[]);
+    for (build, room) in [(GCC, "-DROOM=1048576"), (&BARE[0], "-DROOM=65536"), (GCC, "-DROOM=65536")] {
+        let program = compile(build, &["wandering.c"], &[room]);
         let flags: Vec<Flags> = vec![vec!["-F", "one,two,three,leaf,body,resume,main"]];
         let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
         let mut seen = BTreeMap::<String, u64>::new();
