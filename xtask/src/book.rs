@@ -16,7 +16,8 @@ const REPOSITORY: &str = "https://github.com/calltap/calltap/blob/main";
 const COPIED: [&str; 3] = ["md", "png", "svg"];
 
 /// Directories of the documents.
-pub const PLACES: [&str; 5] = ["", "docs", "docs/how-to", "docs/reference", "docs/explanation"];
+pub const PLACES: [&str; 6] =
+    ["", "docs", "docs/how-to", "docs/guides", "docs/reference", "docs/explanation"];
 
 /// Builds the book, in the target directory.
 pub fn run() -> Result<()> {

@@ -213,8 +213,8 @@ impl<'a> Collector<'a> {
             self.shared.provide_chunks(self.threads.count.max(self.threads.expected));
             self.take_records();
             if !is_tick_known && started.elapsed() >= SETTLE {
-                // A recording that ends within its first second, as on a full disk, has two clock pairs:
-                // readers need both for times.
+                // A recording that ends within its first second, as on a full disk, has two clock
+                // pairs: readers need both for times.
                 self.compare_clocks();
                 is_tick_known = true;
             }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Schema of the table; `docs/guides/fleet.md` describes each column. Starts are stored twice, as Spark
-/// reads no timestamps in nanoseconds.
+/// Schema of the table; `docs/guides/fleet.md` describes each column. Starts are stored twice, as
+/// Spark reads no timestamps in nanoseconds.
 const SCHEMA: &str = "message calls {
     required int32 pid;
     required int32 tid;

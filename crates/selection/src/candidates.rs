@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn words_of_other_tools_are_translated() {
         for (word, says) in [
-            ("^process$", "no regular expression: 'process'"),
-            ("process.*", "no regular expression: 'process*'"),
-            ("^a.*z|b$", "no regular expression: 'a*z,b'"),
+            ("^process$", "not a regular expression: 'process'"),
+            ("process.*", "not a regular expression: 'process*'"),
+            ("^a.*z|b$", "not a regular expression: 'a*z,b'"),
             ("malloc@plt", "--libcalls -F 'malloc'"),
         ] {
             assert!(instead_of_pattern(word).is_some_and(|text| text.contains(says)), "{word}");

@@ -94,3 +94,6 @@ impl OpenCalls {
         if outermost.is_some_and(is_above) { count } else { 0 }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,8 +75,8 @@ impl Reader {
     /// Removes and returns the frames on the stack of an event, for another thread that continues
     /// there.
     pub(crate) fn give_stack(&mut self, raw: RawEvent) -> Vec<Frame> {
-        // Only one thread runs on a stack at a time: a thread whose next event is on its newest stack
-        // has not left it.
+        // Only one thread runs on a stack at a time: a thread whose next event is on its newest
+        // stack has not left it.
         let next = self.waiting.items.front();
         let stays = next.is_some_and(|next| matches!(next, Item::Event(raw, _) if self.open.stays(*raw)));
         let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since && !stays);
