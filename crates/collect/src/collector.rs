@@ -210,7 +210,7 @@ impl<'a> Collector<'a> {
             // The agent clears this when the recorder was stopped for too long.
             let accepts = !last && self.output.failed.is_none();
             self.shared.control().recording.store(accepts.into(), Relaxed);
-            self.shared.provide_chunks(self.threads.count.max(self.threads.expected));
+            self.shared.provide_chunks(self.threads.may_run());
             self.take_records();
             if !is_tick_known && started.elapsed() >= SETTLE {
                 // A recording that ends within its first second, as on a full disk, has two clock
@@ -349,7 +349,7 @@ impl<'a> Collector<'a> {
             }
             // A pass over many threads takes long, and others take chunks meanwhile.
             if came && has_memory && extent != Extent::Rest {
-                has_memory = self.shared.provide_chunks(self.threads.count.max(self.threads.expected));
+                has_memory = self.shared.provide_chunks(self.threads.may_run());
             }
         }
         self.gather_goroutines();

@@ -40,6 +40,13 @@ pub(super) struct Threads {
     copied: HashMap<u32, (OpenCalls, Process)>,
 }
 
+impl Threads {
+    /// Returns the number of threads that may need chunks.
+    pub fn may_run(&self) -> u32 {
+        self.count.max(self.expected)
+    }
+}
+
 /// The processes of the session.
 pub(super) struct Processes {
     /// Process id of each process, by index.

@@ -7,6 +7,11 @@ use super::{
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 
+/// Returns how far a frame lies below an open one, which may be unrecorded; huge if it lies above.
+fn distance_to(open: Frame, frame: Frame) -> u64 {
+    distance_below(place_of(open) << SLOT, slot_of(frame))
+}
+
 impl OpenCalls {
     /// Whether an event shows that the thread is on a stack far from all frames it has open on the
     /// stack that it was on.
@@ -53,7 +58,7 @@ impl OpenCalls {
         let (frame, returns) = (frame_of(raw), raw.code() == code::EXIT);
         let nearest = u64::from(!is_tail(raw.code()) && raw.code() != code::NESTED_ENTRY);
         let distance = |open: &Frame| {
-            let above = distance_below(place_of(*open) << SLOT, slot_of(frame));
+            let above = distance_to(*open, frame);
             match returns {
                 true => is_call_of(*open, frame).then_some(0),
                 false => (nearest..=CLOSE).contains(&above).then_some(above),
@@ -73,7 +78,7 @@ impl OpenCalls {
             code::EXIT => stack.iter().any(|open| is_call_of(*open, frame)),
             code::CALL | code::NONLOCAL => false,
             _ => {
-                let distance = |open: &Frame| distance_below(place_of(*open) << SLOT, slot_of(frame));
+                let distance = |open: &Frame| distance_to(*open, frame);
                 let nearest = |frames: &[Frame]| frames.iter().map(distance).min().unwrap_or(u64::MAX);
                 nearest(stack) <= nearest(others).min(CLOSE)
             }
