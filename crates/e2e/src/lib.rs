@@ -37,7 +37,7 @@ pub use live::{
 };
 pub use mounted::{Mounted, Place, await_open, await_that, ends_within, have_fuse, is_mounted, reader};
 pub use naps::trace_of_naps;
-pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout};
+pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout, run_within};
 pub use skipped::skipped;
 pub use terminal::{Terminal, jumps};
 pub use wait::{end_of, interrupt, kill, wait_until};

@@ -55,7 +55,17 @@ pub fn run(command: Command, stdin: &[u8]) -> Run {
 
 /// Runs a command to its end. After the time limit the command and its children are killed, and the
 /// test fails.
-pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
+pub fn run_timeout(command: Command, stdin: &[u8], limit: Duration) -> Run {
+    let what = format!("{command:?}");
+    let (run, is_late) = run_within(command, stdin, limit);
+    let Run { stdout, stderr, .. } = &run;
+    assert!(!is_late, "{what} did not end in {limit:?}\nstdout: {stdout}\nstderr: {stderr}");
+    run
+}
+
+/// Runs a command to its end, or until the time limit, after which it is killed with its children.
+/// Returns whether it was killed.
+pub fn run_within(mut command: Command, stdin: &[u8], limit: Duration) -> (Run, bool) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let group = child.id() as i32;
@@ -81,9 +91,7 @@ pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
     let text = |reader: thread::JoinHandle<String>| {
         if late && !reader.is_finished() { "?".to_owned() } else { reader.join().unwrap_or_default() }
     };
-    let (stdout, stderr) = (text(stdout), text(stderr));
-    assert!(!late, "{command:?} did not end in {limit:?}\nstdout: {stdout}\nstderr: {stderr}");
-    Run { status, stdout, stderr }
+    (Run { status, stdout: text(stdout), stderr: text(stderr) }, late)
 }
 
 fn read(from: &mut impl Read) -> String {

@@ -67,7 +67,10 @@ flood() {
         usleep 100000
     done
     kill -STOP $recorder
-    sleep 4
+    for i in $(seq 300); do
+        cat /tmp/tracing/instances/*/per_cpu/cpu*/stats | grep -q '^overrun: [1-9]' && break
+        usleep 100000
+    done
     kill -CONT $recorder
     wait $recorder
 }
