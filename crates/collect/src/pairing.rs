@@ -39,6 +39,7 @@ use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
+pub(crate) use moves::Frames;
 use stacks::SuspendedStacks;
 pub(crate) use stacks::push_switch;
 

@@ -7,6 +7,7 @@
 //! goroutines.
 
 use super::Collector;
+use crate::pairing::{Frames, OpenCalls};
 use crate::reader::{Extent, Reader};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -14,9 +15,11 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 /// Number of waiting events from which all rings are read and the events paired.
 const MANY: usize = 1 << 17;
 
-/// Whether threads continue on each other's stacks.
+/// How threads continue on each other's stacks.
 #[derive(Default)]
 pub(super) struct Moves {
+    /// Frames on stacks that threads had left when they ended, by process.
+    pub left: HashMap<u32, OpenCalls>,
     /// Whether events of threads wait for those of other threads.
     pub has_waiting: bool,
     /// Number of threads seen when [`Collector::watch_stacks`] last ran.
@@ -34,7 +37,10 @@ impl Collector<'_> {
         for reader in self.readers.iter().flatten() {
             *threads.entry(reader.process).or_default() += 1;
         }
-        let has_others = |process: u32| threads.get(&process).is_some_and(|count| *count > 1);
+        let left = &self.moves.left;
+        let has_others = |process: u32| {
+            left.contains_key(&process) || threads.get(&process).is_some_and(|count| *count > 1)
+        };
         if !self.goroutines.are_known() {
             let watching = self.readers.iter_mut().flatten().filter(|reader| has_others(reader.process));
             watching.for_each(|reader| reader.watch_stacks());
@@ -60,6 +66,9 @@ impl Collector<'_> {
             return;
         }
         let now = self.now();
+        // A thread that has begun since threads were last looked for may have run on the stacks of
+        // others before this moment.
+        self.find_threads();
         for _ in 0..=self.shared.chunk_count() {
             self.pass(Extent::Partial);
             // A thread's unread events are no older than its newest read event. So the events that
@@ -105,14 +114,25 @@ impl Collector<'_> {
     fn move_stack_to(&mut self, place: usize) {
         let own = self.readers[place].as_ref();
         let Some((own, raw)) = own.and_then(|own| Some((own, own.seeks_stack()?))) else { return };
-        let nearest_own = own.distance_above(raw).unwrap_or(u64::MAX);
+        let nearest_own = own.distance_above(raw, Frames::All).unwrap_or(u64::MAX);
         let distance = |(other, reader): (usize, &Option<Box<Reader>>)| {
-            let reader = reader.as_ref().filter(|reader| other != place && own.may_continue(reader, raw))?;
-            Some((reader.distance_above(raw)?, other))
+            let reader = reader.as_ref().filter(|_| other != place)?;
+            let of = own.may_continue(reader, raw)?;
+            Some((reader.distance_above(raw, of)?, other, of))
         };
-        let nearest = self.readers.iter().enumerate().filter_map(distance).min();
-        let Some((_, other)) = nearest.filter(|(above, _)| *above < nearest_own) else { return };
-        let frames = self.readers[other].as_mut().map(|other| other.give_stack(raw)).unwrap_or_default();
+        let nearest = self.readers.iter().enumerate().filter_map(distance).min_by_key(|(above, ..)| *above);
+        let nearest = nearest.filter(|(above, ..)| *above < nearest_own);
+        let bound = nearest.map_or(nearest_own, |(above, ..)| above);
+        let left = own.may_continue_left(raw).then(|| self.moves.left.get_mut(&own.process)).flatten();
+        let left =
+            left.filter(|left| left.distance_above(raw, Frames::All).is_some_and(|above| above < bound));
+        let frames = match (left, nearest) {
+            (Some(left), _) => left.give_stack(raw, Frames::All, false).0,
+            (None, Some((_, other, of))) => {
+                self.readers[other].as_mut().map(|other| other.give_stack(raw, of)).unwrap_or_default()
+            }
+            (None, None) => return,
+        };
         self.readers[place].iter_mut().for_each(|own| own.take_stack(&frames));
     }
 }

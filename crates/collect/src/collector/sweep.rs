@@ -108,6 +108,7 @@ impl Collector<'_> {
             kernel.end(reader.totals.thread, &mut self.output);
         }
         self.output.end(reader.totals.thread);
+        reader.leave_stacks(&mut self.moves.left);
         let entry = reader.entry;
         self.keep_history(reader);
         let (index, Some(entry)) = (entry, self.shared.thread(entry)) else { return };

@@ -100,7 +100,7 @@ impl Collector<'_> {
                 .for_each(|open| drop(self.threads.copied.insert(index, (open, process.clone()))));
         }
         self.find_new_threads();
-        if self.threads.count > 1 {
+        if self.threads.count > 1 || !self.moves.left.is_empty() {
             self.watch_stacks();
         }
         self.threads.switched_off.clear();

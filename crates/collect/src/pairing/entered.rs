@@ -88,8 +88,9 @@ impl OpenCalls {
         let count = open.len().min(1 + stack.count());
         let outermost = open.len().checked_sub(count).and_then(|at| open.get(at));
         let is_above = |outermost: &Frame| {
-            // No frame of a stack lies above the stack's beginning.
-            distance_below(frame, slot_of(*outermost)) <= CLOSE && !self.suspended.is_top(slot_of(*outermost))
+            // No frame of a stack lies above the stack's beginning, and no two in one slot.
+            let above = distance_below(frame, slot_of(*outermost));
+            above == 0 || above <= CLOSE && !self.suspended.is_top(slot_of(*outermost))
         };
         if outermost.is_some_and(is_above) { count } else { 0 }
     }

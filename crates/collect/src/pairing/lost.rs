@@ -1,30 +1,31 @@
 //! Open calls whose returns were lost.
 //!
 //! The hooks record a return only if its entry was recorded, so each lost return belongs to an open
-//! call. On one stack a call ends after all calls that it made: at least as many of the newest open
-//! calls have ended as returns were lost.
+//! call. On one stack a call ends after all calls that it made: as many of the newest open calls
+//! have ended as returns were lost. Of several stacks it is not known on which these calls were. On
+//! the outermost one, at most so many of its newest calls have ended; the calls on other stacks
+//! count as ended, as the thread may have left these stacks.
 
-use super::{OpenCalls, TAIL};
+use super::{OpenCalls, TAIL, place_of};
 
 impl OpenCalls {
     /// Ends the newest calls after the loss of so many returns of open calls. Returns the number of
     /// calls that have ended.
     pub(crate) fn end_lost(&mut self, returns: u32) -> u32 {
         // Events of the sparse clock may be read behind the mark of a loss.
-        let open = &self.frames[1..=self.depth];
-        if returns == 0
-            || !self.placed
-            || !self.suspended.is_one_stack()
-            || self.suspended.newest_stack(open) < open.len()
-        {
+        if returns == 0 || !self.placed {
             return 0;
         }
-        let mut over = self.depth.min(returns as usize);
+        let outermost = self.suspended.outermost_stack(&self.frames[1..=self.depth]);
+        let mut kept = outermost.saturating_sub(returns as usize);
         // A call that was entered by a jump ends with the one in whose place it is.
-        while over < self.depth && self.frames[self.depth + 1 - over] & TAIL != 0 {
-            over += 1;
+        while kept > 0 && self.frames.get(kept + 1).is_some_and(|next| kept < self.depth && next & TAIL != 0)
+        {
+            kept -= 1;
         }
-        self.depth -= over;
+        let over = self.depth - kept;
+        self.depth = kept;
+        self.find_floor(place_of(self.frames[kept]));
         over as u32
     }
 }
@@ -61,6 +62,8 @@ mod tests {
         check_lost("m@1 f@2 ~g@2 ~h@2", 1, "m");
         check_lost("m@1 f@2 ~g@2 h@3", 1, "mfg");
         // On which of two stacks they were is not known.
-        check_lost("m@1 f@2 g@900000", 1, "mfg");
+        check_lost("m@1 f@2 g@900000", 1, "m");
+        check_lost("m@1 f@2 g@900000", 2, "");
+        check_lost("m@1 f@2 g@900000", 0, "mfg");
     }
 }

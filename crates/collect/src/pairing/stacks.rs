@@ -42,6 +42,11 @@ pub(super) struct SuspendedStacks {
 }
 
 impl SuspendedStacks {
+    /// Whether no frames are suspended.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
     /// Whether no other stack is known.
     #[inline(always)]
     pub(super) fn is_one_stack(&self) -> bool {
@@ -128,6 +133,18 @@ impl SuspendedStacks {
         self.stacks.remove(&top)
     }
 
+    /// Takes the stacks of a thread that has ended, except pieces whose stacks are not known to begin
+    /// there, as these have probably ended, and those that `is_own` to the thread.
+    pub(super) fn inherit(&mut self, ended: SuspendedStacks, is_own: impl Fn(u64) -> bool) {
+        let SuspendedStacks { stacks, tops } = ended;
+        for (top, frames) in stacks {
+            if tops.contains(&top) && !is_own(top) {
+                self.put_stack(frames, false);
+            }
+        }
+        self.bound();
+    }
+
     /// Remembers frames that the thread has left, outermost first. `anchor`: the slot of the next
     /// outer frame, if the thread is on its stack.
     pub(super) fn put(&mut self, frames: &[Frame], anchor: Option<u64>) {
@@ -144,6 +161,11 @@ impl SuspendedStacks {
             above = Some(place);
         }
         self.put_stack(stack, own);
+        self.bound();
+    }
+
+    /// Forgets stacks if too many are remembered.
+    fn bound(&mut self) {
         if self.stacks.len() > MOST {
             let SuspendedStacks { stacks, tops } = self;
             stacks.retain(|top, _| tops.contains(top));
@@ -156,11 +178,20 @@ impl SuspendedStacks {
     /// Returns how many of these frames, outermost first, are on the stack of the innermost.
     pub(super) fn newest_stack(&self, frames: &[Frame]) -> usize {
         let newest_first = || frames.iter().rev();
-        let goes_on = |(inner, outer): &(&Frame, &Frame)| {
-            let place = place_of(**inner);
-            !self.is_top(place) && is_near(place_of(**outer), place)
-        };
-        frames.len().min(1 + newest_first().zip(newest_first().skip(1)).take_while(goes_on).count())
+        let is_one = |(inner, outer): &(&Frame, &Frame)| self.are_on_one_stack(**outer, **inner);
+        frames.len().min(1 + newest_first().zip(newest_first().skip(1)).take_while(is_one).count())
+    }
+
+    /// Returns how many of these frames, outermost first, are on the stack of the outermost.
+    pub(super) fn outermost_stack(&self, frames: &[Frame]) -> usize {
+        let is_one = |(outer, inner): &(&Frame, &Frame)| self.are_on_one_stack(**outer, **inner);
+        frames.len().min(1 + frames.iter().zip(frames.iter().skip(1)).take_while(is_one).count())
+    }
+
+    /// Whether two open frames, one directly inside the other, may be on one stack.
+    fn are_on_one_stack(&self, outer: Frame, inner: Frame) -> bool {
+        let place = place_of(inner);
+        !self.is_top(place) && is_near(place_of(outer), place)
     }
 
     /// Forgets the calls of functions whose returns are not recorded any more.

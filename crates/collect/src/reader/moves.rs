@@ -7,10 +7,11 @@ use super::pairs::Pairs;
 use super::waiting::Item;
 use crate::callers::Unwinding;
 use crate::output::Output;
-use crate::pairing::{Frame, SLOTS, push_switch};
+use crate::pairing::{Frame, Frames, OpenCalls, SLOTS, push_switch};
 use crate::raw::{RawEvent, Sink};
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind};
+use std::collections::HashMap;
 
 /// Bytes below a thread's control block that are its first stack: no thread library makes smaller
 /// ones.
@@ -57,29 +58,46 @@ impl Reader {
         }
     }
 
-    /// Whether an event of this thread may be on a stack that another thread has left. Threads do
-    /// not continue on each other's first stacks. A thread whose control block is this one's has
-    /// ended, and this one has its stack.
-    pub(crate) fn may_continue(&self, other: &Reader, raw: RawEvent) -> bool {
+    /// Returns the frames of another thread on whose stacks an event of this thread may be. Threads
+    /// do not continue on each other's first stacks. A thread whose control block is this one's has
+    /// ended, and this one has its stack: only coroutines that it has left continue.
+    pub(crate) fn may_continue(&self, other: &Reader, raw: RawEvent) -> Option<Frames> {
         let has_ended = self.block != 0 && self.block == other.block;
         let is_first = || is_on_first_stack(self.block, raw.slot) || is_on_first_stack(other.block, raw.slot);
-        self.process == other.process && (raw.code() == code::EXIT || !has_ended && !is_first())
+        if self.process != other.process || raw.code() != code::EXIT && is_first() {
+            return None;
+        }
+        Some(if has_ended { Frames::Suspended } else { Frames::All })
     }
 
-    /// Returns how far the thread's nearest frame lies above an event; 0 if the event is in that
+    /// Whether an event of this thread may be on a stack that an ended thread has left.
+    pub(crate) fn may_continue_left(&self, raw: RawEvent) -> bool {
+        raw.code() == code::EXIT || !is_on_first_stack(self.block, raw.slot)
+    }
+
+    /// Returns how far the nearest of these frames lies above an event; 0 if the event is in that
     /// frame.
-    pub(crate) fn distance_above(&self, raw: RawEvent) -> Option<u64> {
-        self.open.distance_above(raw)
+    pub(crate) fn distance_above(&self, raw: RawEvent, of: Frames) -> Option<u64> {
+        self.open.distance_above(raw, of)
+    }
+
+    /// Hands the frames on stacks that the thread has left, but its first one, to `left`.
+    pub(crate) fn leave_stacks(&mut self, left: &mut HashMap<u32, OpenCalls>) {
+        if self.open.has_suspended() {
+            let ended = std::mem::replace(&mut self.open, OpenCalls::new(!self.sparse));
+            let left = left.entry(self.process).or_insert_with(|| OpenCalls::new(!self.sparse));
+            left.inherit(ended, |top| is_on_first_stack(self.block, top));
+        }
     }
 
     /// Removes and returns the frames on the stack of an event, for another thread that continues
     /// there.
-    pub(crate) fn give_stack(&mut self, raw: RawEvent) -> Vec<Frame> {
+    pub(crate) fn give_stack(&mut self, raw: RawEvent, of: Frames) -> Vec<Frame> {
         // Only one thread runs on a stack at a time: a thread whose next event is on its newest
         // stack has not left it.
         let next = self.waiting.items.front();
         let stays = next.is_some_and(|next| matches!(next, Item::Event(raw, _) if self.open.stays(*raw)));
-        let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since && !stays);
+        let (frames, left) = self.open.give_stack(raw, of, raw.ticks >= self.waiting.since && !stays);
         push_switch(raw.ticks, left, Vec::new(), &mut self.encoder);
         frames
     }
@@ -136,7 +154,7 @@ mod tests {
 
     /// Checks whether an event of a thread with control block `own` may be on a stack of a thread
     /// with control block `other`.
-    fn check_may_continue((own, other): (u64, u64), code: u32, at: u64, expected: bool) {
+    fn check_may_continue((own, other): (u64, u64), code: u32, at: u64, expected: Option<Frames>) {
         let [own, other] = [own, other].map(|block| {
             let mut reader = Reader::new(calltap_trace::ThreadId(0), 0, 0, 7, false, None);
             reader.block = block;
@@ -154,17 +172,19 @@ mod tests {
 
     #[test]
     fn entries_on_first_stacks_belong_to_their_own_threads() {
-        let (own, other) = (BLOCK, BLOCK - 0x80_0000);
-        check_may_continue((own, other), code::ENTRY, own - 0x300, false);
-        check_may_continue((own, other), code::ENTRY, other - 0x300, false);
-        check_may_continue((own, other), code::ENTRY, 0x5555_0000_0000, true);
-        check_may_continue((0, other), code::ENTRY, own - 0x300, true);
+        let (own, other, all) = (BLOCK, BLOCK - 0x80_0000, Some(Frames::All));
+        check_may_continue((own, other), code::ENTRY, own - 0x300, None);
+        check_may_continue((own, other), code::ENTRY, other - 0x300, None);
+        check_may_continue((own, other), code::ENTRY, 0x5555_0000_0000, all);
+        check_may_continue((0, other), code::ENTRY, own - 0x300, all);
     }
 
     #[test]
     fn threads_with_one_control_block_follow_each_other() {
-        check_may_continue((BLOCK, BLOCK), code::ENTRY, 0x5555_0000_0000, false);
-        check_may_continue((BLOCK, BLOCK), code::EXIT, 0x5555_0000_0000, true);
-        check_may_continue((0, 0), code::ENTRY, 0x5555_0000_0000, true);
+        let suspended = Some(Frames::Suspended);
+        check_may_continue((BLOCK, BLOCK), code::ENTRY, 0x5555_0000_0000, suspended);
+        check_may_continue((BLOCK, BLOCK), code::ENTRY, BLOCK - 0x300, None);
+        check_may_continue((BLOCK, BLOCK), code::EXIT, BLOCK - 0x300, suspended);
+        check_may_continue((0, 0), code::ENTRY, 0x5555_0000_0000, Some(Frames::All));
     }
 }

@@ -1,5 +1,6 @@
 // Coroutines that any of several threads resumes. Records the caller of each call among its
-// functions on the same stack.
+// functions on the same stack. Each thread ends after RUNS coroutines, and another one takes its
+// place.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>
@@ -12,6 +13,9 @@ static long noted[FUNCTIONS][FUNCTIONS];
 #define NOTE(function, by) __atomic_fetch_add(&noted[function][by], 1, __ATOMIC_RELAXED)
 #ifndef ROOM
 #define ROOM (1 << 20)
+#endif
+#ifndef RUNS
+#define RUNS (1 << 30)
 #endif
 enum { COROUTINES = 100, THREADS = 4, ROUNDS = 20 };
 static struct coroutine { ucontext_t own, *back; int done; } all[COROUTINES];
@@ -42,19 +46,20 @@ TRACED void run(struct coroutine *c) {
     swapcontext(&here, &c->own);
     leaf(RUN);
 }
-UNTRACED static struct coroutine *take(struct coroutine *last) {
+UNTRACED static struct coroutine *take(struct coroutine *last, int ends) {
     struct coroutine *next = NULL;
     pthread_mutex_lock(&lock);
     if (last && last->done) left--;
     else if (last) queue[(first + count++) % COROUTINES] = last;
-    if (count) { next = queue[first]; first = (first + 1) % COROUTINES; count--; }
+    if (count && !ends) { next = queue[first]; first = (first + 1) % COROUTINES; count--; }
     pthread_mutex_unlock(&lock);
     return next;
 }
 TRACED void *worker(void *none) {
     struct coroutine *c = NULL;
-    while ((c = take(c)) || __atomic_load_n(&left, __ATOMIC_RELAXED))
-        if (c) run(c);
+    int runs = 0;
+    while ((c = take(c, runs == RUNS)) || (runs < RUNS && __atomic_load_n(&left, __ATOMIC_RELAXED)))
+        if (c) { run(c); runs++; }
     return none;
 }
 int main(void) {
@@ -68,6 +73,10 @@ int main(void) {
     }
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, worker, NULL);
+    for (int i = 0; __atomic_load_n(&left, __ATOMIC_RELAXED); i = (i + 1) % THREADS) {
+        pthread_join(threads[i], NULL);
+        pthread_create(&threads[i], NULL, worker, NULL);
+    }
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     for (int f = 0; f < FUNCTIONS; f++)
         for (int by = 0; by < FUNCTIONS; by++)

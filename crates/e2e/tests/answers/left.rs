@@ -329,8 +329,8 @@ fn a_forked_child_goes_on_in_the_calls_of_its_parent() {
     }
 }
 
-fn check_moving(build: &Build, room: &str) {
-    let program = compile(build, &["moving.c"], &["-pthread", room]);
+fn check_moving(build: &Build, flags: &[&str]) {
+    let program = compile(build, &["moving.c"], &[&["-pthread"], flags].concat());
     let flags: Vec<Flags> = vec![vec![]];
     let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
     let noted = noted(&recording);
@@ -349,9 +349,17 @@ fn check_moving(build: &Build, room: &str) {
 
 #[test]
 fn coroutines_that_go_on_in_other_threads_keep_their_callers() {
-    check_moving(GCC, "-DROOM=1048576");
-    check_moving(&BARE[0], "-DROOM=1048576");
-    check_moving(GCC, "-DROOM=65536");
+    check_moving(GCC, &["-DROOM=1048576"]);
+    check_moving(&BARE[0], &["-DROOM=1048576"]);
+    check_moving(GCC, &["-DROOM=65536"]);
+}
+
+#[test]
+fn coroutines_keep_their_callers_when_the_thread_that_ran_them_ends() {
+    for build in [GCC, &BARE[0]] {
+        check_moving(build, &["-DRUNS=20"]);
+        check_moving(build, &["-DRUNS=1"]);
+    }
 }
 
 /// Returns how often each function was called by which other, as the program has noted it.

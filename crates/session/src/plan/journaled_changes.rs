@@ -204,7 +204,7 @@ impl JournaledChanges {
     ) {
         let found = self.read_states(which, text);
         let changes: Vec<Change<'_>> = found.changes().collect();
-        let failed = carry_out(text, changes.iter().copied(), granted);
+        let failed = still_changed(carry_out(text, changes.iter().copied(), granted), &changes);
         self.foreign.extend(found.others.iter().map(|(at, _)| *at).chain(mismatches(&failed, &changes)));
         report(failed, &changes, &mut notes.ours);
         if let [(at, bytes), more @ ..] = &found.others[..] {
@@ -258,7 +258,7 @@ impl JournaledChanges {
                 recover: &[],
             })
             .collect();
-        let failed = carry_out(text, changes.iter().copied(), Demand::Stopped);
+        let failed = still_changed(carry_out(text, changes.iter().copied(), Demand::Stopped), &changes);
         self.foreign.extend(mismatches(&failed, &changes));
         report(failed, &changes, notes);
         true
@@ -275,6 +275,19 @@ impl JournaledChanges {
         let was_foreign = |patched: &&PatchedSite| self.foreign.contains(&patched.site.address());
         self.sites.iter().filter(was_foreign).find(is_foreign).map(|patched| patched.site.address())
     }
+}
+
+/// Removes failures at sites that have the file's bytes: since they were read, the program has closed
+/// their library and opened it again at the same address.
+fn still_changed(
+    mut failed: Failed<<ProcessText as Text>::Error>,
+    changes: &[Change<'_>],
+) -> Failed<<ProcessText as Text>::Error> {
+    failed.retain(|(n, failure)| match failure {
+        ChangeError::Mismatch(bytes) => !changes[*n].site.is(State::Original, bytes.as_slice()),
+        _ => true,
+    });
+    failed
 }
 
 /// Returns the sites that had other bytes than expected.
