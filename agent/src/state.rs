@@ -47,12 +47,12 @@ pub struct Private {
     /// Stacks for Rust code that is called from a small stack.
     pub stacks: Stacks,
     /// The part that a forked child inherits, behind all that is wiped.
-    pub kept: Kept,
+    pub kept: InheritedMemory,
 }
 
 /// Memory that the kernel does not wipe: a forked child finds its parent's last values there.
 #[repr(C, align(4096))]
-pub struct Kept {
+pub struct InheritedMemory {
     /// Newest events of threads, by index of the thread entry.
     pub newest: [Newest; THREAD_MAX],
 }

@@ -13,7 +13,7 @@
 use crate::state::Session;
 use crate::sys::{self, Action};
 use calltap_abi::plan::Map;
-use calltap_abi::traps::{Kept, answer, target};
+use calltap_abi::traps::{KeptTrap, answer, target};
 use core::arch::global_asm;
 use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
@@ -70,8 +70,8 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 /// Whether the handler was installed since the agent joined the session.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Header of a list of [`Kept`]. No writer waits for handlers that read it, so it is never changed:
-/// a new table replaces it, and all are unmapped when calltap detaches.
+/// Header of a list of [`KeptTrap`]. No writer waits for handlers that read it, so it is never
+/// changed: a new table replaces it, and all are unmapped when calltap detaches.
 #[repr(C)]
 struct Table {
     /// Address of the previous table.
@@ -81,7 +81,7 @@ struct Table {
 
 impl Table {
     const fn bytes(count: usize) -> usize {
-        size_of::<Table>() + count * size_of::<Kept>()
+        size_of::<Table>() + count * size_of::<KeptTrap>()
     }
 
     fn newest() -> Option<&'static Table> {
@@ -91,7 +91,7 @@ impl Table {
         unsafe { at.as_ref() }
     }
 
-    fn list(&self) -> &[Kept] {
+    fn list(&self) -> &[KeptTrap] {
         // SAFETY: `keep` has written `count` elements behind the header, aligned, and no code
         // writes there again.
         unsafe { slice::from_raw_parts((&raw const *self).add(1).cast(), self.count) }
@@ -102,8 +102,9 @@ impl Table {
 /// there is no memory.
 fn keep(listed: &[Map]) -> bool {
     let known = Table::newest().map_or(&[][..], Table::list);
-    let new =
-        listed.iter().map(|map| Kept { site: map.address.load(Relaxed), target: map.offset.load(Relaxed) });
+    let new = listed
+        .iter()
+        .map(|map| KeptTrap { site: map.address.load(Relaxed), target: map.offset.load(Relaxed) });
     if known.len() == listed.len() && known.iter().copied().eq(new.clone()) {
         return true;
     }
@@ -116,7 +117,7 @@ fn keep(listed: &[Map]) -> bool {
     // SAFETY: just mapped, of that length, and no other code knows of it.
     let list = unsafe {
         table.write(Table { before: KEPT.load(Relaxed), count: listed.len() });
-        slice::from_raw_parts_mut(table.add(1).cast::<Kept>(), listed.len())
+        slice::from_raw_parts_mut(table.add(1).cast::<KeptTrap>(), listed.len())
     };
     list.iter_mut().zip(new).for_each(|(place, kept)| *place = kept);
     KEPT.store(at, Release);

@@ -100,7 +100,7 @@ const BEFORE: u64 = 4096;
 const BEHIND: u64 = 512;
 
 /// An interpreter with callbacks.
-struct Known {
+struct InterpreterState {
     /// Address of the interpreter, with the tool id in the lowest bits.
     interpreter: AtomicU64,
     /// [`calltap_abi::python::Header::selection`] when its events were last restarted.
@@ -111,9 +111,9 @@ struct Known {
     name: AtomicU64,
 }
 
-impl Known {
-    const fn new() -> Known {
-        Known {
+impl InterpreterState {
+    const fn new() -> InterpreterState {
+        InterpreterState {
             interpreter: AtomicU64::new(0),
             selection: AtomicU32::new(0),
             name_at: AtomicU64::new(0),
@@ -145,7 +145,7 @@ impl Known {
 }
 
 /// The known interpreters.
-static KNOWN: [Known; INTERPRETERS] = [const { Known::new() }; INTERPRETERS];
+static KNOWN: [InterpreterState; INTERPRETERS] = [const { InterpreterState::new() }; INTERPRETERS];
 /// Addresses of the interpreter's functions and objects, by their places in the evaluator's
 /// program.
 static ADDRESSES: [AtomicU64; program::ADDRESSES] = [const { AtomicU64::new(0) }; program::ADDRESSES];
@@ -218,7 +218,7 @@ fn release(object: u64) {
 }
 
 /// Returns the place of an interpreter among the known ones, or a free place.
-fn place(interpreter: u64) -> Option<&'static Known> {
+fn place(interpreter: u64) -> Option<&'static InterpreterState> {
     let has = |wanted: u64| KNOWN.iter().find(|known| known.interpreter.load(Relaxed) & !TAKEN == wanted);
     has(interpreter).or_else(|| has(0))
 }
@@ -267,7 +267,7 @@ fn current(addresses: &[AtomicU64]) -> u64 {
 }
 
 /// Takes a tool id of an interpreter and registers the callbacks.
-fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
+fn register_callbacks(session: Session, place: &InterpreterState, interpreter: u64) {
     let monitoring = of_sys(c"monitoring");
     if monitoring == 0 {
         // The interpreter is still being initialized.
@@ -317,7 +317,7 @@ fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
 }
 
 /// Gives the tool id back, which removes the instrumentation from all functions.
-fn give_back(place: &Known) {
+fn give_back(place: &InterpreterState) {
     let tool = (place.interpreter.swap(0, Relaxed) & TAKEN) as c_int;
     let _ = call(c"set_events", c"ii", tool, 0, 0);
     let none = address(program::NONE);

@@ -29,7 +29,7 @@ const TRIES: usize = 1000;
 /// A breakpoint that stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
-pub struct Kept {
+pub struct KeptTrap {
     /// Address of the breakpoint.
     pub site: u64,
     /// Address where a thread that meets it resumes.
@@ -37,7 +37,7 @@ pub struct Kept {
 }
 
 /// Returns the address where a thread that meets a breakpoint resumes. `list` is ordered by `site`.
-pub fn target(list: &[Kept], site: u64) -> Option<u64> {
+pub fn target(list: &[KeptTrap], site: u64) -> Option<u64> {
     let at = list.partition_point(|kept| kept.site < site);
     list.get(at).filter(|kept| kept.site == site).map(|kept| kept.target)
 }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_breakpoint_that_stays_leads_to_its_own_target() {
-        let list = [(3, 30), (5, 1 << 50), (1 << 60, 7)].map(|(site, target)| Kept { site, target });
+        let list = [(3, 30), (5, 1 << 50), (1 << 60, 7)].map(|(site, target)| KeptTrap { site, target });
         for length in 0..=list.len() {
             let list = &list[..length];
             let expected = |site| list.iter().find(|kept| kept.site == site).map(|kept| kept.target);

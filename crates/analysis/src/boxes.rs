@@ -14,7 +14,7 @@ pub fn widths(source: &dyn Source, paths: &Paths, by: By) -> (Vec<u64>, bool) {
 }
 
 /// The position of a node's box.
-pub struct Place {
+pub struct BoxPosition {
     /// The node.
     pub node: u32,
     /// Distance from the left end of the lowest box, in the unit of the widths.
@@ -25,10 +25,10 @@ pub struct Place {
 
 /// Returns the boxes above `root`, callers before callees, without boxes narrower than the share
 /// `narrowest` of the lowest one.
-pub fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) -> Vec<Place> {
+pub fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) -> Vec<BoxPosition> {
     let whole = widths[root as usize].max(1);
     let mut places = Vec::new();
-    let mut pending = vec![Place { node: root, left: 0, level: 0 }];
+    let mut pending = vec![BoxPosition { node: root, left: 0, level: 0 }];
     while let Some(place) = pending.pop() {
         let share = widths[place.node as usize] as f64 / whole as f64;
         if share < narrowest && place.node != root {
@@ -36,7 +36,7 @@ pub fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) ->
         }
         let mut left = place.left;
         for &node in children.of(place.node) {
-            pending.push(Place { node, left, level: place.level + 1 });
+            pending.push(BoxPosition { node, left, level: place.level + 1 });
             left = left.saturating_add(widths[node as usize]);
         }
         places.push(place);

@@ -1,6 +1,6 @@
 //! Collects all futures of a recording.
 
-use crate::answers::{EndedCall, Function, Known, Listener, Question, seen_future};
+use crate::answers::{EndedCall, Function, Listener, QueryContext, Question, seen_future};
 use crate::futures::{Joiner, Role, Span};
 use crate::sources::source::Source;
 use serde_json::Value;
@@ -15,7 +15,7 @@ struct All {
 }
 
 impl Question for All {
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         let number = |role: &Role| self.joiner.role(role);
         let role = self.roles.entry(ended.function).or_insert_with(|| known.role(ended.function).map(number));
         if let Some(role) = *role {
@@ -23,15 +23,15 @@ impl Question for All {
         }
     }
 
-    fn finish(&mut self, _: &Known) {
+    fn finish(&mut self, _: &QueryContext) {
         self.joiner.finish(&mut |span| self.spans.push(span));
     }
 
-    fn text(&self, _: &Known) -> String {
+    fn text(&self, _: &QueryContext) -> String {
         String::new()
     }
 
-    fn json(&self, _: &Known) -> Value {
+    fn json(&self, _: &QueryContext) -> Value {
         Value::Null
     }
 }
@@ -43,7 +43,7 @@ pub fn future_spans(source: &dyn Source) -> Vec<Span> {
         return Vec::new();
     }
     let all = All { joiner: Joiner::default().keeping_polls(), ..All::default() };
-    let mut listener = Listener::new(Known::new(Vec::new(), false, None), all);
+    let mut listener = Listener::new(QueryContext::new(Vec::new(), false, None), all);
     listener.read(source, None, &mut |_| false);
     let mut spans = listener.question.spans;
     spans.sort_by_key(|span| (span.start, span.id));

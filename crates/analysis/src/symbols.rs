@@ -29,7 +29,7 @@ pub struct Symbols<'a> {
 
 /// The location of a call.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct CodeLocation<'a> {
     /// The module that contains it.
     pub module: Option<&'a Module>,
     /// The function that contains it.
@@ -97,13 +97,13 @@ impl<'a> Symbols<'a> {
     }
 
     /// Returns the location of the call that returns to `address`, made in `process` at `ticks`.
-    pub fn place(&self, process: u32, ticks: u64, address: u64) -> Place<'a> {
+    pub fn place(&self, process: u32, ticks: u64, address: u64) -> CodeLocation<'a> {
         let module = self.module(process, ticks, address);
-        Place { module, site: module.and_then(|module| self.site(module, address)) }
+        CodeLocation { module, site: module.and_then(|module| self.site(module, address)) }
     }
 
     /// Formats a location as [`Self::caller`] does.
-    pub fn text(&self, place: &Place<'_>, address: u64) -> String {
+    pub fn text(&self, place: &CodeLocation<'_>, address: u64) -> String {
         match (place.site, place.module) {
             (Some(site), _) => self.names.function(site).to_owned(),
             (None, Some(module)) => {

@@ -2,8 +2,8 @@
 
 use crate::common::{recording, same};
 use calltap_analysis::answers::{
-    Buckets, By, Count, CountBy, Form, Histogram, Known, Latency, Lines, Listener, Question, Side, Spans,
-    Stacks, Widths,
+    Buckets, By, Count, CountBy, Form, Histogram, Latency, Lines, Listener, QueryContext, Question, Side,
+    Spans, Stacks, Widths,
 };
 use calltap_analysis::{MemorySource, Word};
 use calltap_trace::{Callers, Captured, SiteId, Value as Captures, ValueForm};
@@ -15,7 +15,7 @@ fn ask<Q: Question>(events: &str, globs: &[&str], question: Q) -> Listener<Q> {
 
 fn ask_recording<Q: Question>(source: &MemorySource, globs: &[&str], question: Q) -> Listener<Q> {
     let globs = globs.iter().map(|glob| Word::new(glob)).collect();
-    let mut listener = Listener::new(Known::new(globs, false, None), question);
+    let mut listener = Listener::new(QueryContext::new(globs, false, None), question);
     listener.read(source, None, &mut |_| false);
     listener
 }

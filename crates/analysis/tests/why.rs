@@ -2,7 +2,7 @@
 
 use crate::common::recording;
 use calltap_analysis::MemorySource;
-use calltap_analysis::why::{Asked, Rule, Why, locks, why, why_call};
+use calltap_analysis::why::{CallToExplain, Rule, Why, locks, why, why_call};
 use calltap_trace::RunState::*;
 use calltap_trace::*;
 use serde_json::Value;
@@ -70,7 +70,8 @@ fn a_chain_leads_from_the_slow_call_to_another_process() {
 #[test]
 fn a_call_of_the_timeline_is_explained_with_the_places_of_its_chain() {
     let (source, ms) = (waiting(), 1_000_000_u64);
-    let asked = Asked { thread: ThreadId(0), site: Some(SiteId(0)), from_ns: 10 * ms, to_ns: 31 * ms };
+    let asked =
+        CallToExplain { thread: ThreadId(0), site: Some(SiteId(0)), from_ns: 10 * ms, to_ns: 31 * ms };
     let told = why_call(&source, asked, 2 * ms).expect("an answer");
     let all: Value = serde_json::from_str(&ask(&source, true, false)).expect("JSON");
     assert_eq!(told["did"], all["calls"][0]["did"], "as 'calltap why' says it");

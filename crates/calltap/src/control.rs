@@ -37,7 +37,7 @@ struct Refusal {
 }
 
 /// The present state of a site.
-struct Place {
+struct SiteState {
     state: State,
     /// Whether its gate was written.
     has_gate: bool,
@@ -46,7 +46,7 @@ struct Place {
     refusal: Option<Refusal>,
 }
 
-impl Place {
+impl SiteState {
     fn wanted(&self) -> u32 {
         self.filter & !self.notrace
     }
@@ -59,7 +59,7 @@ impl Place {
 /// A module, and the states of its sites in the same order.
 struct Mapped {
     module: &'static Module,
-    places: Vec<Place>,
+    places: Vec<SiteState>,
 }
 
 /// Registered ops.
@@ -254,7 +254,7 @@ impl Control {
     }
 
     /// Returns all functions; sites at ends of frames have no function of their own.
-    fn places(&self) -> impl Iterator<Item = (&'static Function, &Place)> {
+    fn places(&self) -> impl Iterator<Item = (&'static Function, &SiteState)> {
         let all = self
             .modules
             .iter()
@@ -272,7 +272,7 @@ impl Control {
     }
 
     pub fn failures(&self) -> Vec<(&'static Function, String)> {
-        let reason = |place: &Place| Some(place.refusal.as_ref()?.reason.clone());
+        let reason = |place: &SiteState| Some(place.refusal.as_ref()?.reason.clone());
         self.places().filter_map(|(function, place)| Some((function, reason(place)?))).collect()
     }
 
@@ -356,8 +356,8 @@ impl Control {
         // The modules stay mapped until the batch is done.
         let mut pins = Vec::new();
         for (m, Mapped { module, places }) in self.modules.iter_mut().enumerate() {
-            let is_tried = |place: &Place| place.refusal.as_ref().is_none_or(|refusal| !refusal.for_good);
-            let differs = |place: &Place| (place.wanted() != 0) != place.is_on() && is_tried(place);
+            let is_tried = |place: &SiteState| place.refusal.as_ref().is_none_or(|refusal| !refusal.for_good);
+            let differs = |place: &SiteState| (place.wanted() != 0) != place.is_on() && is_tried(place);
             let mut differing: Vec<usize> = (0..places.len()).filter(|n| differs(&places[*n])).collect();
             if differing.is_empty() {
                 continue;
@@ -463,7 +463,7 @@ fn retire(
 impl Mapped {
     fn new(module: &'static Module) -> Mapped {
         let place =
-            |_| Place { state: State::Original, has_gate: false, filter: 0, notrace: 0, refusal: None };
+            |_| SiteState { state: State::Original, has_gate: false, filter: 0, notrace: 0, refusal: None };
         Mapped { module, places: module.sites.iter().map(place).collect() }
     }
 }

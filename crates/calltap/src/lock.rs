@@ -61,12 +61,12 @@ pub fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R,
 }
 
 /// The lock, held by its owner during a fork.
-struct Held(UnsafeCell<Option<Lock>>);
+struct LockOfFork(UnsafeCell<Option<Lock>>);
 
 // SAFETY: only the thread that holds the lock uses it.
-unsafe impl Sync for Held {}
+unsafe impl Sync for LockOfFork {}
 
-static HELD: Held = Held(UnsafeCell::new(None));
+static HELD: LockOfFork = LockOfFork(UnsafeCell::new(None));
 
 /// Watches forks from now on. vfork and posix_spawn share memory with their parent and need
 /// nothing; a raw clone without shared memory is not noticed.

@@ -1,7 +1,7 @@
 //! Finds the sites of loaded objects.
 
 use crate::objects::Object;
-use crate::statics::{self, Place};
+use crate::statics::{self, SitePosition};
 use crate::table::{Function, Module};
 use crate::text::LocalText;
 use crate::trampoline::{Cell, Kind};
@@ -34,15 +34,15 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
 }
 
 /// A site of a module, and its function.
-struct Found {
+struct ScannedSite {
     site: Site,
     kind: Kind,
     function: Function,
-    place: Place,
+    place: SitePosition,
 }
 
 /// Returns the sites that the compiler left, by the addresses of their functions.
-fn by_compiler(functions: &[calltap_sites::Function], module: &str, bias: Bias) -> Vec<Found> {
+fn by_compiler(functions: &[calltap_sites::Function], module: &str, bias: Bias) -> Vec<ScannedSite> {
     let found = functions.iter().filter_map(|function| {
         let form = function.form()?;
         let site = Site::calling(form, bias)?;
@@ -52,14 +52,14 @@ fn by_compiler(functions: &[calltap_sites::Function], module: &str, bias: Bias) 
         let site_kind = Some(function.kind());
         let module = module.to_owned();
         let function = Function { names, module, address, site: site_kind, has_frame: false };
-        Some(Found { site, kind, function, place: Place::Alone })
+        Some(ScannedSite { site, kind, function, place: SitePosition::Alone })
     });
     found.collect()
 }
 
 /// Adds the sites of functions with the `traced` attribute to those that the compiler left.
 fn add_static(
-    found: &mut Vec<Found>,
+    found: &mut Vec<ScannedSite>,
     data: &[u8],
     functions: &[calltap_sites::Function],
     module: &str,
@@ -71,7 +71,7 @@ fn add_static(
         let entry = function.map_or(0, |function| bias.apply(function.address).0);
         let known = found[..by_compiler].binary_search_by_key(&entry, |found| found.function.address);
         // A single site per function is enough, and the compiler's is the better one.
-        let is_end = place == Place::End;
+        let is_end = place == SitePosition::End;
         if let Ok(n) = known
             && !is_end
         {
@@ -87,14 +87,14 @@ fn add_static(
         // The end of a frame may be in another function, if the drop was not inlined.
         let names = if is_end { vec![own_name] } else { names(Some(own_name), function) };
         let address = bias.apply(at).0;
-        let (has_frame, module) = (place == Place::Entry, module.to_owned());
+        let (has_frame, module) = (place == SitePosition::Entry, module.to_owned());
         let function = Function { names, module, address, site: None, has_frame };
-        found.push(Found { site, kind: Kind::Body, function, place });
+        found.push(ScannedSite { site, kind: Kind::Body, function, place });
     }
 }
 
 /// Returns the module of an object with these sites, which are sorted by address.
-fn with_sites(object: &Object, build_id: Option<String>, found: Vec<Found>) -> Module {
+fn with_sites(object: &Object, build_id: Option<String>, found: Vec<ScannedSite>) -> Module {
     let mut module = Module {
         path: object.path.clone(),
         is_program: object.is_program,
@@ -110,7 +110,7 @@ fn with_sites(object: &Object, build_id: Option<String>, found: Vec<Found>) -> M
         ends: Vec::new(),
         gates: AtomicU64::new(0),
     };
-    for Found { site, kind, function, place } in found {
+    for ScannedSite { site, kind, function, place } in found {
         let after = site.after().0;
         let cell = |kind| Cell { combination: AtomicPtr::default(), kind, after };
         module.afters.push(after);
@@ -118,7 +118,7 @@ fn with_sites(object: &Object, build_id: Option<String>, found: Vec<Found>) -> M
         module.returns.push(cell(Kind::Return));
         module.sites.push(site);
         module.functions.push(function);
-        module.ends.push(place == Place::End);
+        module.ends.push(place == SitePosition::End);
     }
     module
 }

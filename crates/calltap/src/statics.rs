@@ -20,12 +20,12 @@ pub struct Record {
     /// Link-time address.
     pub address: u64,
     pub name: String,
-    pub place: Place,
+    pub place: SitePosition,
 }
 
 /// The place of a site, and its argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum SitePosition {
     /// Anywhere in a function; it has no argument.
     Alone,
     /// At a function's beginning; its argument is the frame, which keeps the call's data until its
@@ -36,11 +36,11 @@ pub enum Place {
 }
 
 /// Returns the place and the name in a record.
-fn marked(text: &[u8]) -> (Place, String) {
+fn marked(text: &[u8]) -> (SitePosition, String) {
     let (place, name) = match text {
-        [1, name @ ..] => (Place::Entry, name),
-        [2, name @ ..] => (Place::End, name),
-        name => (Place::Alone, name),
+        [1, name @ ..] => (SitePosition::Entry, name),
+        [2, name @ ..] => (SitePosition::End, name),
+        name => (SitePosition::Alone, name),
     };
     (place, String::from_utf8_lossy(name).into_owned())
 }
@@ -84,7 +84,7 @@ fn parse(address: u64, bytes: &[u8]) -> Vec<Record> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, Record, parse};
+    use super::{Record, SitePosition, parse};
 
     #[test]
     fn records_follow_one_another() {
@@ -97,9 +97,9 @@ mod tests {
             }
         }
         let expected = [
-            (0x1000 - 64, "one", Place::Alone),
-            (0x1010 - 80, "seven7", Place::Entry),
-            (0x1028 - 8, "", Place::End),
+            (0x1000 - 64, "one", SitePosition::Alone),
+            (0x1010 - 80, "seven7", SitePosition::Entry),
+            (0x1028 - 8, "", SitePosition::End),
         ];
         assert_eq!(
             parse(0x1000, &bytes),

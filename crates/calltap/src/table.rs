@@ -58,9 +58,9 @@ impl Function {
 
 /// A site of a module.
 #[derive(Clone, Copy)]
-pub struct Found(&'static Module, usize);
+pub struct SiteRef(&'static Module, usize);
 
-impl Found {
+impl SiteRef {
     pub fn function(&self) -> &'static Function {
         &self.0.functions[self.1]
     }
@@ -97,12 +97,12 @@ type Table = Vec<&'static Module>;
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the site whose call returns to `after`. For readers only.
-pub fn find(after: u64) -> Option<Found> {
+pub fn find(after: u64) -> Option<SiteRef> {
     // SAFETY: null, or a table that was published and is freed a grace period after it was
     // replaced: callers are readers.
     let table = unsafe { TABLE.load(SeqCst).as_ref() }?;
     let module = table.get(table.partition_point(|module| module.start <= after).checked_sub(1)?)?;
-    Some(Found(module, module.afters.binary_search(&after).ok()?))
+    Some(SiteRef(module, module.afters.binary_search(&after).ok()?))
 }
 
 /// Returns the function with a site at an address.

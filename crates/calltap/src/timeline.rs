@@ -44,12 +44,12 @@ enum What {
 }
 
 /// The calls and spans so far, in memory that was reserved for them: callbacks do not allocate.
-struct Seen {
+struct TimelineEvents {
     events: Mutex<Vec<Event>>,
     lost: AtomicU64,
 }
 
-impl Seen {
+impl TimelineEvents {
     fn add(&self, what: What, start: u64, end: u64) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events.len() == events.capacity() {
@@ -71,13 +71,16 @@ fn thread() -> i32 {
 
 /// A timeline. Copies of it share their contents.
 #[derive(Clone)]
-pub struct Timeline(Arc<Seen>);
+pub struct Timeline(Arc<TimelineEvents>);
 
 impl Timeline {
     /// Creates a timeline with memory for `capacity` calls and spans. Those that do not fit are
     /// counted as [lost](Timeline::lost).
     pub fn new(capacity: usize) -> Timeline {
-        Timeline(Arc::new(Seen { events: Mutex::new(Vec::with_capacity(capacity)), lost: AtomicU64::new(0) }))
+        Timeline(Arc::new(TimelineEvents {
+            events: Mutex::new(Vec::with_capacity(capacity)),
+            lost: AtomicU64::new(0),
+        }))
     }
 
     /// Records calls of these functions, until the registration is dropped. A call is recorded when

@@ -310,22 +310,22 @@ impl<'a> Collector<'a> {
     }
 
     fn take_records(&mut self) {
-        while let Ok(news) = self.records.try_recv() {
-            if let Metadata::Followed(followed) = &news {
+        while let Ok(metadata) = self.records.try_recv() {
+            if let Metadata::Followed(followed) = &metadata {
                 self.processes.followed.insert(followed.pid, followed.clone());
             }
-            if let Metadata::Kept(change) = &news {
+            if let Metadata::Kept(change) = &metadata {
                 self.output.change(change);
             }
-            if let Metadata::Mapped(mapped) = &news {
+            if let Metadata::Mapped(mapped) = &metadata {
                 self.unwinding.map(mapped);
             }
-            if let Metadata::SwitchedOff(off) = &news {
+            if let Metadata::SwitchedOff(off) = &metadata {
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
                 self.goroutines.switch_off(off);
                 self.threads.switched_off.push(Arc::clone(off));
             }
-            news.tell(&mut |record| {
+            metadata.tell(&mut |record| {
                 self.goroutines.note(record);
                 self.output.record(record);
             });
@@ -342,13 +342,13 @@ impl<'a> Collector<'a> {
         };
         for reader in self.readers.iter_mut().flatten() {
             let freed = reader.freed;
-            let came = reader.read(self.shared, extent, most, &mut self.output, &mut self.unwinding);
-            got |= came;
+            let has_read = reader.read(self.shared, extent, most, &mut self.output, &mut self.unwinding);
+            got |= has_read;
             if reader.freed != freed {
                 self.shared.tell_returned((reader.freed - freed) as u32);
             }
             // A pass over many threads takes long, and others take chunks meanwhile.
-            if came && has_memory && extent != Extent::Rest {
+            if has_read && has_memory && extent != Extent::Rest {
                 has_memory = self.shared.provide_chunks(self.threads.may_run());
             }
         }

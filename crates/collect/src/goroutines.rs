@@ -38,10 +38,10 @@ const MANY: usize = 1 << 18;
 type Key = (u32, u64);
 
 /// A goroutine.
-struct Lane {
+struct GoroutineEvents {
     totals: Loss,
     /// Events that wait.
-    held: Vec<Held>,
+    held: Vec<HeldEvent>,
     /// Threads that were found to run it and were not handed over.
     stays: Vec<Stay>,
     /// Time of the newest event that was paired.
@@ -55,7 +55,7 @@ struct Lane {
 }
 
 /// An event that waits.
-struct Held {
+struct HeldEvent {
     raw: RawEvent,
     /// The thread, if it may have run another goroutine before.
     begins_on: Option<ThreadId>,
@@ -78,12 +78,12 @@ impl State {
     }
 }
 
-impl Lane {
-    fn new(id: ThreadId, off: &[Arc<SwitchedOff>]) -> Lane {
+impl GoroutineEvents {
+    fn new(id: ThreadId, off: &[Arc<SwitchedOff>]) -> GoroutineEvents {
         let mut switching = Switching::default();
         off.iter().for_each(|off| switching.announce(off));
         let totals = Loss { thread: id, ..Loss::default() };
-        Lane {
+        GoroutineEvents {
             totals,
             held: Vec::new(),
             stays: Vec::new(),
@@ -101,7 +101,7 @@ impl Lane {
         let count = self.held.partition_point(|held| held.raw.ticks < until);
         let id = self.totals.thread;
         let state = self.state.get_or_insert_with(|| State::new(id));
-        for Held { raw, begins_on, values } in self.held.drain(..count) {
+        for HeldEvent { raw, begins_on, values } in self.held.drain(..count) {
             self.last = raw.ticks;
             self.stays.extend(begins_on.map(|on| Stay { at: raw.ticks, on }));
             if raw.code() == code::CALL && self.switching.is_empty() {
@@ -155,7 +155,7 @@ fn sum(all: Loss, one: &Loss) -> Loss {
 /// The goroutines of a session.
 #[derive(Default)]
 pub struct Goroutines {
-    lanes: HashMap<Key, Lane>,
+    lanes: HashMap<Key, GoroutineEvents>,
     /// Number of the goroutine that had a `g` when it was last seen, by process and the address of
     /// the `g`.
     owners: HashMap<Key, u64>,
@@ -224,7 +224,7 @@ impl Goroutines {
                     .map(|GoStart { parent: by, function }| calltap_trace::GoStart { by, function });
                 let (comm, goroutine) = (NAME.to_owned(), Some(goroutine.number));
                 output.record(&Record::Thread(Thread { id, process, tid, comm, goroutine, started }));
-                Lane::new(id, &self.off)
+                GoroutineEvents::new(id, &self.off)
             });
             lane.g = goroutine.at;
             if lane.held.is_empty() {
@@ -232,7 +232,7 @@ impl Goroutines {
             }
             lane.held.extend(run.iter().map(|GoEvent { raw, goroutine, values }| {
                 let begins_on = Some(on).filter(|_| goroutine.begins && self.follows);
-                Held { raw: *raw, begins_on, values: values.clone() }
+                HeldEvent { raw: *raw, begins_on, values: values.clone() }
             }));
         }
     }
@@ -289,7 +289,7 @@ impl Goroutines {
 
     /// Ends all goroutines, as the recording ends. Returns their totals.
     pub fn end(&mut self, output: &mut Output<'_>) -> Loss {
-        let mut lanes: Vec<Lane> = take(&mut self.lanes).into_values().collect();
+        let mut lanes: Vec<GoroutineEvents> = take(&mut self.lanes).into_values().collect();
         lanes.sort_by_key(|lane| lane.totals.thread);
         for lane in lanes {
             self.ended = sum(self.ended, &lane.end(false, output));

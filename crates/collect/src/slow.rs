@@ -14,7 +14,7 @@ use calltap_names::Word;
 use calltap_trace::{
     Batch, ClockPair, Error, Loss, Record, SlowRule, Switch, ThreadEncoder, ThreadId, TraceWriter, Unpacker,
 };
-use lane::{EventWithValues, Lane};
+use lane::{EventWithValues, SlowFilter};
 use std::collections::HashMap;
 
 /// The rules for slow calls, and the memory for held events.
@@ -27,8 +27,8 @@ pub struct Slow {
 }
 
 /// The state of a thread, and the encoder of the events that are kept.
-struct Kept {
-    lane: Lane,
+struct SlowThread {
+    lane: SlowFilter,
     encoder: ThreadEncoder,
     loss: Loss,
     /// Whether events were kept since its sums were written.
@@ -39,10 +39,10 @@ struct Kept {
     until: u64,
 }
 
-impl Kept {
-    fn new(thread: ThreadId) -> Kept {
-        Kept {
-            lane: Lane::default(),
+impl SlowThread {
+    fn new(thread: ThreadId) -> SlowThread {
+        SlowThread {
+            lane: SlowFilter::default(),
             encoder: ThreadEncoder::new(thread),
             loss: Loss { thread, ..Loss::default() },
             changed: false,
@@ -67,7 +67,7 @@ pub struct SlowWriter {
     ticks_per_ns: f64,
     /// Number of events that may still be held back.
     room: usize,
-    threads: HashMap<ThreadId, Kept>,
+    threads: HashMap<ThreadId, SlowThread>,
     unpacker: Unpacker,
     /// Time at which the recording ended.
     over: Option<u64>,
@@ -118,8 +118,8 @@ impl SlowWriter {
 
     fn take(&mut self, batch: &Batch) {
         let Self { threads, limits, room, ticks_per_ns, .. } = self;
-        let kept = threads.entry(batch.thread).or_insert_with(|| Kept::new(batch.thread));
-        let Kept { lane, encoder, changed, .. } = kept;
+        let kept = threads.entry(batch.thread).or_insert_with(|| SlowThread::new(batch.thread));
+        let SlowThread { lane, encoder, changed, .. } = kept;
         for (place, event) in batch.events.iter().enumerate() {
             let limit = limits.of(event.site).map(|ns| (ns as f64 * *ticks_per_ns) as u64);
             let with_values = EventWithValues { event: *event, values: batch.values.of(place).into() };
@@ -160,7 +160,7 @@ impl Consumer for SlowWriter {
     }
 
     fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
-        let kept = self.threads.entry(thread).or_insert_with(|| Kept::new(thread));
+        let kept = self.threads.entry(thread).or_insert_with(|| SlowThread::new(thread));
         kept.switches.extend_from_slice(switches);
         kept.until = until;
         Ok(())
@@ -171,7 +171,7 @@ impl Consumer for SlowWriter {
     }
 
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
-        let Some(Kept { mut lane, mut encoder, loss, changed, switches, until }) =
+        let Some(SlowThread { mut lane, mut encoder, loss, changed, switches, until }) =
             self.threads.remove(&thread)
         else {
             return Ok(());

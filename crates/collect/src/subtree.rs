@@ -50,7 +50,7 @@ fn rest(batch: &Batch, from: usize) -> Batch {
 }
 
 /// The state of a thread.
-struct Kept {
+struct FilteredThread {
     sieve: Sieve,
     encoder: ThreadEncoder,
     loss: Loss,
@@ -68,9 +68,9 @@ struct Kept {
     is_over: bool,
 }
 
-impl Kept {
-    fn new(thread: ThreadId, rules: &Rules) -> Kept {
-        Kept {
+impl FilteredThread {
+    fn new(thread: ThreadId, rules: &Rules) -> FilteredThread {
+        FilteredThread {
             sieve: Sieve::new(rules.sifting),
             encoder: ThreadEncoder::new(thread),
             loss: Loss { thread, ..Loss::default() },
@@ -247,7 +247,7 @@ pub struct SubtreeFilter<C> {
     /// Whether events are held back: triggers turn the recording on and off, which is known once
     /// all threads were read.
     holds: bool,
-    threads: HashMap<ThreadId, Kept>,
+    threads: HashMap<ThreadId, FilteredThread>,
     /// Threads of which events passed before any were left out.
     past: HashSet<ThreadId>,
     unpacker: Unpacker,
@@ -290,11 +290,11 @@ impl<C: Consumer> SubtreeFilter<C> {
         let Self { threads, all, triggers, passed, holds, past, .. } = self;
         let is_on = triggers.is_on();
         let kept = threads.entry(batch.thread).or_insert_with(|| {
-            let mut kept = Kept::new(batch.thread, &all.first);
+            let mut kept = FilteredThread::new(batch.thread, &all.first);
             if !is_on {
                 kept.sieve.pause(0, passed);
             }
-            Kept { has_past: past.contains(&batch.thread), ..kept }
+            FilteredThread { has_past: past.contains(&batch.thread), ..kept }
         });
         if *holds {
             batch.events.iter().for_each(|event| triggers.look(event));

@@ -17,7 +17,7 @@ mod texts;
 
 use calltap_analysis::{Names, Progress, Source, Totals, run_threads, threads_with_events};
 use calltap_trace::ThreadId;
-use place::Place;
+use place::Destination;
 use rows::Rows;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub struct Written {
 /// files of an earlier export of the same trace, and touches no others.
 pub fn export(source: &dyn Source, directory: &Path, progress: Progress<'_>) -> Result<Written, Error> {
     let meta = source.meta();
-    let place = Place::new(directory, meta);
+    let place = Destination::new(directory, meta);
     let texts = Texts::new(meta, &Names::new(meta, false));
     // Threads of processes with the same name are read one after the other, so that few files are
     // open at a time.

@@ -21,7 +21,7 @@ pub struct Part {
 
 /// The place of a trace's files in a dataset.
 #[derive(Debug)]
-pub struct Place {
+pub struct Destination {
     host: PathBuf,
     /// Prefix of the names of its files, which tells the trace from others of the host.
     trace: String,
@@ -45,14 +45,14 @@ fn partition(key: &str, value: &str) -> String {
     name
 }
 
-impl Place {
+impl Destination {
     /// Returns the place of a trace in the dataset in `directory`.
-    pub fn new(directory: &Path, meta: &Meta) -> Place {
+    pub fn new(directory: &Path, meta: &Meta) -> Destination {
         let session = meta.session.as_ref();
         let host = session.map_or("", |session| session.host.as_str());
         let began = session.map_or(0, |session| session.start_realtime_ns);
         let pid = meta.processes.first().map_or(0, |process| process.pid);
-        Place { host: directory.join(partition("host", host)), trace: format!("{began}-{pid}") }
+        Destination { host: directory.join(partition("host", host)), trace: format!("{began}-{pid}") }
     }
 
     /// Returns file number `number` of the trace, for a process and a day.

@@ -2,7 +2,7 @@
 
 use crate::day;
 use crate::file::{DatasetFile, Failed};
-use crate::place::{Part, Place};
+use crate::place::{Destination, Part};
 use crate::row::Row;
 use crate::texts::Texts;
 use calltap_analysis::incidents_of_calls::{IncidentsOfCalls, counts};
@@ -17,7 +17,7 @@ const OPEN: usize = 3;
 /// Receives the calls of a trace, thread after thread.
 pub struct Rows<'a> {
     source: &'a dyn Source,
-    place: &'a Place,
+    place: &'a Destination,
     texts: &'a Texts,
     /// Offset from CLOCK_MONOTONIC to nanoseconds since 1970.
     shift: i64,
@@ -38,7 +38,7 @@ pub struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Makes an empty writer of rows.
-    pub fn new(source: &'a dyn Source, place: &'a Place, texts: &'a Texts) -> Rows<'a> {
+    pub fn new(source: &'a dyn Source, place: &'a Destination, texts: &'a Texts) -> Rows<'a> {
         let session = source.meta().session.as_ref();
         let began = session.map_or(0, |session| session.start_realtime_ns as i64);
         let shift = session.map_or(0, |session| began.wrapping_sub(session.start_monotonic_ns as i64));

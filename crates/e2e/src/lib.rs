@@ -35,7 +35,7 @@ pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
     refused_by, transparent, transparent_while_switched, transparent_while_switched_by,
 };
-pub use mounted::{Mounted, Place, await_open, await_that, ends_within, have_fuse, is_mounted, reader};
+pub use mounted::{MountPoint, Mounted, await_open, await_that, ends_within, have_fuse, is_mounted, reader};
 pub use naps::trace_of_naps;
 pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout, run_within};
 pub use skipped::skipped;

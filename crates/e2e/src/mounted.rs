@@ -27,20 +27,20 @@ pub struct Mounted {
     /// The program.
     pub resident: Resident,
     /// The mounted directory.
-    pub place: Place,
+    pub place: MountPoint,
     _program: Program,
 }
 
 impl Deref for Mounted {
-    type Target = Place;
+    type Target = MountPoint;
 
-    fn deref(&self) -> &Place {
+    fn deref(&self) -> &MountPoint {
         &self.place
     }
 }
 
 /// The mount point of a directory, unmounted on drop.
-pub struct Place(pub tempfile::TempDir);
+pub struct MountPoint(pub tempfile::TempDir);
 
 impl Mounted {
     /// Starts the resident program with an argument, and mounts its directory.
@@ -52,7 +52,7 @@ impl Mounted {
 
     /// Mounts the directory of a running program.
     pub fn of(program: Program, resident: Resident) -> Mounted {
-        let place = Place(tempfile::tempdir().expect("a directory"));
+        let place = MountPoint(tempfile::tempdir().expect("a directory"));
         let mounted = Mounted { resident, place, _program: program };
         let run = mounted.mount();
         assert!(run.status.success() && run.stderr.is_empty(), "{}", run.stderr);
@@ -89,7 +89,7 @@ impl Mounted {
     }
 }
 
-impl Place {
+impl MountPoint {
     /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         self.0.path()
@@ -137,7 +137,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MountPoint {
     fn drop(&mut self) {
         if self.is_mounted() {
             let _ = Command::new("umount").arg("-l").arg(self.root()).status();

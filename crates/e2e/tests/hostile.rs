@@ -77,7 +77,7 @@ fn a_truncated_session_leaves_the_others_of_a_mount_alone() {
     let program = compile(GCC, &["paced.c"], &[]);
     let _alone = attaching_alone();
     let (one, other) = (Resident::start(&program, &[]), Resident::start(&program, &[]));
-    let place = Place(tempfile::tempdir().expect("a directory"));
+    let place = MountPoint(tempfile::tempdir().expect("a directory"));
     let mounted = calltap_run(&["mount", &place.root().display().to_string()]);
     assert!(mounted.status.success(), "{}", mounted.stderr);
     for resident in [&one, &other] {

@@ -3,7 +3,7 @@
 use super::svg::{Box, Picture};
 use crate::labels::{command, node_name};
 use crate::options::Options;
-use calltap_analysis::boxes::{Place, places, widths};
+use calltap_analysis::boxes::{BoxPosition, places, widths};
 use calltap_analysis::paths::{By, NodeOff, Paths};
 use calltap_analysis::units::{count, counted, duration, percent};
 use calltap_analysis::{Error, Names, Progress, Source, Totals, disabled};
@@ -27,7 +27,7 @@ pub fn flamegraph(
     let (widths, timed) = widths(source, &paths, options.by);
     let whole = widths[0].max(1);
     let mut boxes = Vec::new();
-    for Place { node, left, level } in places(&children, &widths, 0, NARROWEST) {
+    for BoxPosition { node, left, level } in places(&children, &widths, 0, NARROWEST) {
         let width = widths[node as usize];
         let share = width as f64 / whole as f64;
         let amount = if timed { times(source, &paths, node, options.by) } else { counted(width, "call") };

@@ -7,7 +7,7 @@ pub mod seeds;
 
 use calltap_analysis::report;
 use calltap_sites::types::Types;
-use calltap_values::{Known, Rules};
+use calltap_values::{DescribedFunction, Rules};
 use seeds::TEXT;
 use std::io::Write;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub fn values(data: &[u8]) {
             let known = || {
                 let types = types.clone()?;
                 let signature = types.signature(address)?;
-                Some(Known { types, signature, name: None })
+                Some(DescribedFunction { types, signature, name: None })
             };
             let _ = rules.of(&|_| true, None, &known);
         }

@@ -8,7 +8,7 @@ use crate::merge::Merged;
 use crate::stream::Stream;
 use crate::summary::Summary;
 use crate::symbols::Symbols;
-use crate::writer::{Known, Writer};
+use crate::writer::{FileFacts, Writer};
 use calltap_names::printable;
 use calltap_trace::{ClockKind, ClockMap, ClockPair, Session, TracerInfo, TracerKind};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ pub(crate) fn import_head(
     let clock = Clock::of(head, buffer, &survey);
     let names = names(&head.cmdlines, survey.names);
     let session = session(head, named, &clock, &survey.tracers, survey.first);
-    let known = Known {
+    let known = FileFacts {
         is_own,
         first: survey.first,
         last: survey.last,

@@ -37,7 +37,7 @@ impl<T> Log<T> {
 }
 
 /// The output of one thread.
-pub(crate) struct Lane {
+pub(crate) struct ThreadOutput {
     pub(crate) id: ThreadId,
     pub(crate) frames: Frames,
     encoder: ThreadEncoder,
@@ -49,9 +49,9 @@ pub(crate) struct Lane {
     pub(crate) system_calls: Log<SystemCall>,
 }
 
-impl Lane {
-    pub(crate) fn new(id: ThreadId) -> Lane {
-        Lane {
+impl ThreadOutput {
+    pub(crate) fn new(id: ThreadId) -> ThreadOutput {
+        ThreadOutput {
             id,
             frames: Frames::default(),
             encoder: ThreadEncoder::new(id),

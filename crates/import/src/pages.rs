@@ -3,7 +3,7 @@
 use crate::bytes::Bytes;
 use crate::compression::Compression;
 use crate::error::Error;
-use crate::head::{Buffer, Head, Options, Place};
+use crate::head::{Buffer, CpuPages, Head, Options};
 use crate::import::{Named, import_head};
 use crate::summary::Summary;
 use calltap_ringbuffer::PageLayout;
@@ -57,7 +57,7 @@ impl Pages {
         let mut offset = 0;
         let place = |(cpu, pages): (&u32, &Vec<u64>)| {
             let size = (pages.len() * self.page_size) as u64;
-            let place = Place { cpu: *cpu, offset, size, compression: Compression::None };
+            let place = CpuPages { cpu: *cpu, offset, size, compression: Compression::None };
             offset += size;
             place
         };

@@ -4,7 +4,7 @@ use crate::bytes::{Bytes, Cursor};
 use crate::compression::Compression;
 use crate::decode::{Decoder, Event, Item};
 use crate::error::Error;
-use crate::head::{Buffer, Place};
+use crate::head::{Buffer, CpuPages};
 use calltap_ringbuffer::PageLayout;
 use std::collections::VecDeque;
 
@@ -33,7 +33,7 @@ impl<'f> Stream<'f> {
         file: &'f dyn Bytes,
         layout: PageLayout,
         buffer: &Buffer,
-        place: &Place,
+        place: &CpuPages,
     ) -> Result<Stream<'f>, Error> {
         let mut cursor = Cursor::new(file, place.offset, "a processor's buffer")?;
         let pages = match place.compression {

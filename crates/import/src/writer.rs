@@ -2,7 +2,7 @@
 
 use crate::decode::{After, Event, Item, Task};
 use crate::error::Error;
-use crate::lane::Lane;
+use crate::lane::ThreadOutput;
 use crate::states::Complete;
 use crate::summary::Summary;
 use crate::symbols::Symbols;
@@ -21,7 +21,7 @@ const NO_SITE: SiteId = SiteId(0);
 const RT_SIGRETURN: u32 = 15;
 
 /// Facts about a file, known before its events are written.
-pub(crate) struct Known {
+pub(crate) struct FileFacts {
     /// Whether calltap wrote the file: each of its processors is a thread, and its losses are that
     /// thread's.
     pub(crate) is_own: bool,
@@ -59,7 +59,7 @@ impl Key {
 
 /// The kinds of events that have occurred.
 #[derive(Default)]
-struct Seen {
+struct EventKinds {
     switches: bool,
     wakings: bool,
     system_calls: bool,
@@ -68,15 +68,15 @@ struct Seen {
 /// Writes the trace.
 pub(crate) struct Writer {
     trace: TraceWriter,
-    known: Known,
+    known: FileFacts,
     /// Number of gaps that have begun.
     gaps: usize,
-    lanes: Vec<Lane>,
+    lanes: Vec<ThreadOutput>,
     threads: HashMap<Key, usize>,
     sites: HashMap<Callee, SiteId>,
     /// Id of the thread on each processor.
     running: BTreeMap<u32, u32>,
-    seen: Seen,
+    seen: EventKinds,
     /// Whether an event shows that switches are missing, as in a filtered recording.
     lacks_switches: bool,
     lost: u64,
@@ -88,7 +88,7 @@ impl Writer {
         output: &Path,
         session: Session,
         pairs: &[ClockPair],
-        known: Known,
+        known: FileFacts,
     ) -> Result<Writer, Error> {
         let mut trace = TraceWriter::create(output, session)?;
         let (pid, comm) = PROCESS;
@@ -109,7 +109,7 @@ impl Writer {
             threads: HashMap::new(),
             sites: HashMap::new(),
             running: BTreeMap::new(),
-            seen: Seen::default(),
+            seen: EventKinds::default(),
             lacks_switches: false,
             lost: 0,
             lost_more: false,
@@ -213,7 +213,7 @@ impl Writer {
             goroutine: None,
             started: None,
         }))?;
-        self.lanes.push(Lane::new(id));
+        self.lanes.push(ThreadOutput::new(id));
         self.threads.insert(key, place);
         Ok(place)
     }
@@ -396,7 +396,7 @@ impl Writer {
             lost_more: self.lost_more,
             ..summary
         };
-        let Seen { switches, wakings, system_calls } = self.seen;
+        let EventKinds { switches, wakings, system_calls } = self.seen;
         let complete = Complete { switches: !self.lacks_switches, wakings };
         for lane in &mut self.lanes {
             summary.events += lane.finish(&mut self.trace, until, complete)?;

@@ -5,7 +5,7 @@
 mod programs;
 
 use calltap_patch::State;
-use programs::{Program, Seen};
+use programs::{CallCounts, Program};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ fn summary(mut times: Vec<f64>) -> (f64, f64) {
 
 /// Measures the gaps that a thread sees between calls while its functions are switched about a
 /// hundred times a second, or are not. Returns them with the number of switches.
-fn watch(switching: bool) -> (Seen, usize) {
+fn watch(switching: bool) -> (CallCounts, usize) {
     let mut program = start(1000);
     program.reset();
     let on = State::Enabled(program.target);

@@ -26,7 +26,7 @@ struct Member {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct NameHistories {
     processes: HashMap<u32, History>,
     /// Threads that started later, by their ids, which are reused; oldest first.
     threads: HashMap<u32, Vec<Member>>,
@@ -34,7 +34,7 @@ struct Known {
 
 /// The names of all processes of the machine, by time. Clones share one list.
 #[derive(Clone, Debug, Default)]
-pub struct Names(Arc<Mutex<Known>>);
+pub struct Names(Arc<Mutex<NameHistories>>);
 
 impl Names {
     /// Lists the existing processes with their current names.
@@ -46,7 +46,7 @@ impl Names {
         names
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, NameHistories> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -118,7 +118,7 @@ pub(crate) struct Sample<'b> {
 
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Place {
+struct SampleCpu {
     cpu: u32,
     reserved: u32,
 }
@@ -129,7 +129,7 @@ struct Place {
 struct Fault {
     id: SampleId,
     address: u64,
-    place: Place,
+    place: SampleCpu,
 }
 
 /// The end of all records in a ring of incidents.
@@ -137,7 +137,7 @@ struct Fault {
 #[repr(C)]
 struct Trailer {
     id: SampleId,
-    place: Place,
+    place: SampleCpu,
 }
 
 /// Passes incidents of threads, and losses, to `take`; `signal` returns the signal number in a
@@ -157,7 +157,7 @@ fn incident(
 ) -> Option<Item<ThreadEvent>> {
     const MINOR: usize = size_of::<Fault>();
     const MAJOR: usize = MINOR + size_of::<u64>();
-    let of = |id: &SampleId, place: &Place, kind| {
+    let of = |id: &SampleId, place: &SampleCpu, kind| {
         Some(Item::Of(id.tid, ThreadEvent { at: id.time, cpu: place.cpu, kind }))
     };
     match (header.kind, body.len()) {

@@ -9,7 +9,7 @@ use calltap_patch::HookSet;
 use calltap_sites::types::Types;
 use calltap_sites::{Function, NONLOCAL_EXITS, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{Known, Program, READY, Reason, Trouble, is_readied, readied};
+use calltap_values::{DescribedFunction, Program, READY, Reason, Trouble, is_readied, readied};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ impl ParsedSelection {
             let types = typed().filter(|_| !is_altered)?;
             let signature = types.signature(function.address)?;
             let name = types.name(function.address);
-            Some(Known { types, signature, name })
+            Some(DescribedFunction { types, signature, name })
         };
         let (program, trouble) = match self.selector.values(function, module, &known) {
             Ok(program) => (program, None),
@@ -186,7 +186,7 @@ impl ParsedSelection {
             let types = typed()?;
             let signature = types.signature(function.address)?;
             let name = types.name(function.address);
-            signature.go_results.is_some().then_some(Known { types, signature, name })
+            signature.go_results.is_some().then_some(DescribedFunction { types, signature, name })
         };
         let Some(known) = known().filter(|_| !self.selector.has_conditions()) else { return refused() };
         match self.selector.values(function, module, &|| Some(known.clone())) {

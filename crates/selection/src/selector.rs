@@ -7,7 +7,7 @@ use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection, is
 use calltap_names::{FunctionNames, GlobSet, ModuleNames, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{Known, Program, Reason, Rules, Trouble};
+use calltap_values::{DescribedFunction, Program, Reason, Rules, Trouble};
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
@@ -160,7 +160,7 @@ impl Selector {
         &self,
         function: &Function,
         module: ModuleNames<'_>,
-        known: &dyn Fn() -> Option<Known>,
+        known: &dyn Fn() -> Option<DescribedFunction>,
     ) -> Result<Option<Arc<Program>>, Trouble> {
         if self.rules.is_empty() {
             return Ok(None);

@@ -7,7 +7,7 @@ use crate::error::{Error, KeptWhole};
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::plan::planner::{Applied, LargestLibrary, Planner, Replacement, wait_until_known};
-use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
+use crate::requests::{Answer, KeepRules, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
 use crate::setup::SetOnDrop;
 use crate::started;
@@ -180,7 +180,7 @@ impl<'a> Controller<'a> {
         alive: &AtomicBool,
     ) -> (AttachResult, DetachOutcome) {
         let AttachSession { options, target, directory, shared, .. } = self.session;
-        let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
+        let planned = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
             planner.interrupted = Arc::clone(&self.interrupted);
             let (mut attached, stops) =
@@ -217,7 +217,7 @@ impl<'a> Controller<'a> {
             }
             (attached, planner.tally.on, stops)
         });
-        (came, detach::detach(target, directory, shared))
+        (planned, detach::detach(target, directory, shared))
     }
 
     /// Serves the session until it is over.
@@ -352,7 +352,7 @@ impl<'a> Controller<'a> {
         &mut self,
         planner: &mut Planner<'_>,
         given: Selection,
-        kept: Kept,
+        kept: KeepRules,
         (on, later): (Option<bool>, bool),
     ) -> Result<Answer, Error> {
         if !given.tracers.is_empty() {
@@ -368,13 +368,13 @@ impl<'a> Controller<'a> {
         let kept = kept.instead_of(&self.kept);
         // Nesting is known only if both functions are recorded.
         let about: Vec<String> = kept.functions().cloned().collect();
-        let news: Vec<String> = about.iter().filter(|word| !words.filter.contains(word)).cloned().collect();
-        calltap_selection::add(&mut words, &news);
+        let added: Vec<String> = about.iter().filter(|word| !words.filter.contains(word)).cloned().collect();
+        calltap_selection::add(&mut words, &added);
         let mut answer = self.select(planner, words, &about, (on, later))?;
         if let Answer::Set { notes, .. } = &mut answer {
             notes.push(format!("from now on {}", kept.sentence()));
         }
-        let known = |take: &mut dyn FnMut(&Record)| planner.describe(&mut |news| news.tell(take));
+        let known = |take: &mut dyn FnMut(&Record)| planner.describe(&mut |metadata| metadata.tell(take));
         let change = Change::new(&kept, planner.event_ticks(), known);
         let mut send = |record| drop(self.records.send(record));
         send(Metadata::Kept(Box::new(change)));
@@ -416,7 +416,7 @@ impl<'a> Controller<'a> {
             return Err(target.refuse(Reason::TracersStay).into());
         }
         let replacement = Replacement { before, after: Arc::new(after), on };
-        let mut emit = |news| drop(self.records.send(news));
+        let mut emit = |metadata| drop(self.records.send(metadata));
         let Applied { words, tracers, tally, notes } =
             in_tracer_thread(|| planner.apply(target, replacement, &mut emit))??;
         self.settings.session.tracers = tracers;

@@ -70,7 +70,7 @@ pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Ta
 pub use plan::program::runs_python;
 pub use python::process_runs_python;
 pub use record::record;
-pub use requests::{Answer, Kept, Mailbox, Request, ask};
+pub use requests::{Answer, KeepRules, Mailbox, Request, ask};
 pub use run::SessionOutcome;
 pub use settings::{Settings, Status};
 pub use setup::kept_size;

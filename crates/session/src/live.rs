@@ -344,6 +344,6 @@ pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
 }
 
 /// Returns the notes among metadata.
-pub fn notes_in(news: &[Metadata]) -> Vec<String> {
-    news.iter().filter_map(Metadata::note).map(str::to_owned).collect()
+pub fn notes_in(metadata: &[Metadata]) -> Vec<String> {
+    metadata.iter().filter_map(Metadata::note).map(str::to_owned).collect()
 }

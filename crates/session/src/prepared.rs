@@ -308,7 +308,7 @@ impl Planning<'_, '_> {
             let _ = begun.send((operation, done));
             answer.recv().unwrap_or_else(|_| Err(Error::thread()))
         };
-        planner.begin(session.target.pid, remote, &mut |news| drop(sender.send(news)))?;
+        planner.begin(session.target.pid, remote, &mut |metadata| drop(sender.send(metadata)))?;
         started::tell(options, planner);
         Ok(())
     }

@@ -26,7 +26,7 @@ pub enum Request {
         given: Selection,
         /// Changes of which calls are kept.
         #[serde(default)]
-        kept: Kept,
+        kept: KeepRules,
         /// Whether functions are enabled at all.
         on: Option<bool>,
         /// Whether globs may match nothing.
@@ -48,7 +48,7 @@ pub enum Request {
 
 /// Changes of which calls are kept, kind by kind; an empty word clears a kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeepRules {
     /// Functions whose calls are kept with their callees.
     pub roots: Option<Vec<String>>,
     /// Functions whose calls are kept with their callers.
@@ -57,10 +57,10 @@ pub struct Kept {
     pub depth: Option<usize>,
 }
 
-impl Kept {
+impl KeepRules {
     /// Whether there is no change.
     pub fn is_empty(&self) -> bool {
-        *self == Kept::default()
+        *self == KeepRules::default()
     }
 
     /// Applies the changes.

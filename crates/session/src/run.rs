@@ -75,7 +75,7 @@ pub struct SessionOutcome {
 }
 
 /// Results of the controller of an ended session.
-struct Seen {
+struct ControllerResults {
     cpu: Duration,
     disabled_by_limit: Vec<(String, f64)>,
     warnings: Vec<String>,
@@ -142,7 +142,7 @@ impl AttachSession<'_> {
             (result, collecting.join())
         });
         controller.see_cpu();
-        let seen = Seen {
+        let seen = ControllerResults {
             cpu: controller.cpu.saturating_sub(controller.settings.cpu),
             disabled_by_limit: controller.limits.disabled,
             warnings: controller.warnings,
@@ -157,7 +157,7 @@ impl AttachSession<'_> {
         &mut self,
         (attached, sites, attaching): AttachResult,
         left: DetachOutcome,
-        seen: Seen,
+        seen: ControllerResults,
         collected: thread::Result<(Totals, Option<calltap_trace::Error>)>,
     ) -> Result<SessionOutcome, Error> {
         attached?;

@@ -159,8 +159,8 @@ pub fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profile
     // A function has several sites if it was requested with different hooks in turn.
     let (mut modules, mut all): (HashMap<u32, Module>, BTreeMap<(u32, u64), Profiled>) =
         (HashMap::new(), BTreeMap::new());
-    planner.describe(&mut |news| {
-        news.tell(&mut |record| match record {
+    planner.describe(&mut |metadata| {
+        metadata.tell(&mut |record| match record {
             Record::Module(module) => drop(modules.insert(module.id, module.clone())),
             Record::Sites { sites } => {
                 for site in sites {

@@ -65,19 +65,19 @@ impl Binary {
 
 /// The profiling function that compiled functions call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Hook {
+pub enum ProfilingFunction {
     /// `__fentry__`, called before anything else.
     Fentry,
     /// `mcount`, called after the prologue.
     Mcount,
 }
 
-impl Hook {
+impl ProfilingFunction {
     /// Returns the profiling function with this symbol name.
     pub fn named(name: &[u8]) -> Option<Self> {
         match name {
-            b"__fentry__" => Some(Hook::Fentry),
-            b"mcount" | b"_mcount" => Some(Hook::Mcount),
+            b"__fentry__" => Some(ProfilingFunction::Fentry),
+            b"mcount" | b"_mcount" => Some(ProfilingFunction::Mcount),
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl Hook {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Profiler {
     /// The profiling function's kind.
-    pub hook: Hook,
+    pub function: ProfilingFunction,
     /// Linker symbol.
     pub name: String,
     /// Address of the first byte.

@@ -10,7 +10,7 @@
 //! | `tail_jumps.rs` | functions with such room | | only entries are recorded |
 //! | [`GO`] | Go functions without a site | `go.rs` | not traced |
 //! | [`FUNCTION`] | other functions without a site | `unmodified.rs` | not traced |
-//! | [`JUMP`] | those that pass [`FUNCTION`] | `unmodified.rs` | no jump over the prologue: a jump in the padding, or a breakpoint, or not traced |
+//! | [`PROLOGUE`] | those that pass [`FUNCTION`] | `unmodified.rs` | no jump over the prologue: a jump in the padding, or a breakpoint, or not traced |
 //! | [`SITE`] | those with any of these three | `unmodified.rs` | not traced |
 //! | [`EXITS`], then `exits.rs` | those that pass [`GO`] or [`SITE`] | `exits.rs` | a return stub sees the return |
 //! | [`RETURN_STUB`] | those for which a return stub is left | `unmodified.rs` | not traced; of Go functions, entries |
@@ -69,7 +69,7 @@ const FUNCTION: &[fn(&FunctionFacts<'_>) -> Option<Reason>] =
     &[function::is_entry_point, function::is_of_ocaml, function::has_odd_stack, function::may_be_part];
 
 /// Rules for a jump over the prologue.
-const JUMP: &[fn(&PrologueFacts<'_>) -> Option<Reason>] = &[
+const PROLOGUE: &[fn(&PrologueFacts<'_>) -> Option<Reason>] = &[
     jump::has_unmovable_instruction,
     jump::is_cut_short,
     jump::is_too_short,

@@ -36,7 +36,7 @@ pub fn inlined(data: &[u8]) -> Option<Vec<Inlined>> {
     let file = ElfFile64::<Le, _>::parse(data).ok()?;
     let sections = DwarfSections::load(|id| Ok::<_, ()>(section(&file, id.name()))).ok()?;
     let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
-    let mut found = Found::default();
+    let mut found = DescribedFunctions::default();
     let (mut units, mut any) = (dwarf.units(), false);
     while let Ok(Some(header)) = units.next() {
         // A broken unit does not affect the others.
@@ -64,7 +64,7 @@ fn section<'d>(file: &ElfFile64<'d, Le>, name: &str) -> Cow<'d, [u8]> {
 
 /// Functions, by the offsets of their debugging entries.
 #[derive(Default)]
-struct Found {
+struct DescribedFunctions {
     /// Name of the function, and the entry that it refers to.
     names: HashMap<usize, (Option<String>, Option<usize>)>,
     /// Number of times that it was inlined.
@@ -73,7 +73,7 @@ struct Found {
     whole: HashSet<usize>,
 }
 
-impl Found {
+impl DescribedFunctions {
     fn read(&mut self, dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> gimli::Result<()> {
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {

@@ -22,7 +22,7 @@ mod site;
 pub mod types;
 
 pub use address::Svma;
-pub use binary::{Binary, Hook, Profiler, Resolver};
+pub use binary::{Binary, Profiler, ProfilingFunction, Resolver};
 pub use code::movable::ends;
 pub use decide::first_call::called;
 pub use decide::unmodified::{find_landings, find_prologues, find_prologues_of};

@@ -30,7 +30,7 @@ pub fn file_defines_profiler(file: &File) -> bool {
 }
 
 /// Result of the check.
-struct Found {
+struct FileContents {
     may_have_sites: bool,
     defines: bool,
 }
@@ -46,7 +46,7 @@ pub fn file_may_have_sites(file: &File) -> bool {
     look_at(file).map_or(true, |found| found.may_have_sites)
 }
 
-fn look_at(file: &File) -> object::Result<Found> {
+fn look_at(file: &File) -> object::Result<FileContents> {
     let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
     look(Parts::new(&cache, &left))
 }
@@ -124,14 +124,14 @@ fn any_function<'d>(
     Ok(false)
 }
 
-fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
+fn look<'d>(data: impl ReadRef<'d>) -> object::Result<FileContents> {
     let file = ElfFile64::<Le, _>::parse(data)?;
     let sections = file.elf_section_table();
     let bytes = |index| sections.section(index)?.data(Le, data);
     let names = bytes(file.elf_header().section_strings_index(Le, data)?)?;
     let mut section_names = sections.iter().map(|section| string(names, section.sh_name.get(Le), 64));
     if section_names.any(|name| name.is_some_and(|name| SECTIONS.contains(&name))) {
-        return Ok(Found { may_have_sites: true, defines: false });
+        return Ok(FileContents { may_have_sites: true, defines: false });
     }
     let exported = file.elf_dynamic_symbol_table();
     let (mut defined, mut c_library) = (false, false);
@@ -141,7 +141,7 @@ fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
             let name = strings.get(symbol.st_name.get(Le) as usize..).unwrap_or(&[]);
             if CALLED.iter().any(|called| name.starts_with(called)) {
                 if symbol.is_undefined(Le) {
-                    return Ok(Found { may_have_sites: true, defines: false });
+                    return Ok(FileContents { may_have_sites: true, defines: false });
                 }
                 defined = true;
             }
@@ -151,7 +151,7 @@ fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
                 && symbol.is_definition(Le, table.strings());
         }
     }
-    Ok(Found { may_have_sites: defined && !c_library, defines: defined })
+    Ok(FileContents { may_have_sites: defined && !c_library, defines: defined })
 }
 
 #[cfg(test)]

@@ -74,14 +74,14 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     functions::add_frames(&mut functions, &frames, module_name);
     let resolvers = resolvers::find(&image, &dynamic, &symbols, &mut functions);
     let records = records::read(&image, &dynamic, &functions, &mut complaints);
-    let hooks = match discovery {
-        Discovery::AtLoad => calls::Hooks::find(&dynamic, &symbols),
-        Discovery::FirstCall => calls::Hooks::default(),
+    let profiling = match discovery {
+        Discovery::AtLoad => calls::ProfilingFunctions::find(&dynamic, &symbols),
+        Discovery::FirstCall => calls::ProfilingFunctions::default(),
     };
     let profilers = profilers::defined(&image, &symbols);
     let nonlocal_exits = nonlocal::find(&image, &symbols);
     let sleds = xray::read(&image, &functions, &mut complaints);
-    let rooms = Rooms { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
+    let rooms = Rooms { image: &image, dynamic: &dynamic, profiling: &profiling, sleds: &sleds };
     let mut next = u64::MAX;
     for (function, records) in functions.iter_mut().zip(&records).rev() {
         if functions::is_whole(function) {

@@ -82,12 +82,12 @@ pub struct Type {
     /// Interpretation of a value.
     pub shape: Shape,
     /// For a pointer, the type that it points to; else this type.
-    about: Option<Place>,
+    about: Option<DieRef>,
 }
 
 /// Position of an entry of the debugging information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct DieRef {
     unit: usize,
     offset: UnitOffset,
 }
@@ -126,7 +126,7 @@ pub struct Types {
     /// (`-g1`, `-gline-tables-only`), or only functions without parameters and results.
     has_types: Vec<bool>,
     /// Functions that have code, by address.
-    functions: Vec<(Svma, Place)>,
+    functions: Vec<(Svma, DieRef)>,
     /// Address of the types of a Go program, which names them.
     go_types: Option<Svma>,
 }
@@ -178,7 +178,7 @@ impl Types {
                     continue;
                 }
                 // The linker sets the address of a discarded function to 0.
-                let place = Place { unit: number, offset: entry.offset() };
+                let place = DieRef { unit: number, offset: entry.offset() };
                 let begins = self.begins(&unit, entry).into_iter().filter(|address| *address != 0);
                 self.functions.extend(begins.map(|address| (Svma(address), place)));
             }
@@ -232,7 +232,7 @@ impl Types {
         self.signature_of(self.functions[at].1, address.0)
     }
 
-    fn signature_of(&self, place: Place, address: u64) -> Option<Signature> {
+    fn signature_of(&self, place: DieRef, address: u64) -> Option<Signature> {
         if self.is_go(place.unit) {
             return self.go_signature(place, address);
         }
@@ -287,7 +287,7 @@ impl Types {
 
     /// Whether parameters and result of a function are described. Of a function that seems to have
     /// neither, in a unit without types, the debugging information tells nothing but its lines.
-    fn is_described(&self, function: Place) -> bool {
+    fn is_described(&self, function: DieRef) -> bool {
         let has_types = |unit: usize| self.has_types.get(unit).copied().unwrap_or(false);
         has_types(function.unit)
             || self.inherited(function, DW_AT_name).is_some_and(|(unit, _)| has_types(unit))
@@ -298,20 +298,20 @@ impl Types {
 
     /// Whether a function has another calling convention than that of C, as far as the debugging
     /// information tells.
-    fn has_other_convention(&self, function: Place) -> bool {
+    fn has_other_convention(&self, function: DieRef) -> bool {
         let convention = self.inherited(function, DW_AT_calling_convention).map(|(_, value)| value);
         convention.is_some_and(|value| value != AttributeValue::CallingConvention(gimli::DW_CC_normal))
     }
 
     /// Whether a function is a closure of Rust, whose captured variables are passed by an argument
     /// without a description.
-    fn is_closure(&self, function: Place) -> bool {
+    fn is_closure(&self, function: DieRef) -> bool {
         let name = self.inherited(function, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
         name.is_some_and(|name| name.starts_with("{closure") || name.starts_with("{{closure"))
     }
 
     /// Whether a function of C has no prototype: its arguments are promoted.
-    fn is_unprototyped(&self, function: Place) -> bool {
+    fn is_unprototyped(&self, function: DieRef) -> bool {
         let is_c = self.language(function.unit).is_some_and(|language| {
             let all = [gimli::DW_LANG_C, gimli::DW_LANG_C89, gimli::DW_LANG_C99, gimli::DW_LANG_C11];
             all.map(AttributeValue::Language).contains(&language)
@@ -325,7 +325,7 @@ impl Types {
         self.member_at(of.about?, name, 0)
     }
 
-    fn member_at(&self, place: Place, name: &str, depth: usize) -> Option<(u64, Type)> {
+    fn member_at(&self, place: DieRef, name: &str, depth: usize) -> Option<(u64, Type)> {
         let place = self.plain(place)?;
         for child in self.children(place, gimli::DW_TAG_member) {
             let entry = self.entry(child)?;
@@ -357,7 +357,7 @@ impl Types {
     }
 
     /// Returns the offset of a structure's own member.
-    fn place_of(&self, place: Place, name: &str) -> Option<u64> {
+    fn place_of(&self, place: DieRef, name: &str) -> Option<u64> {
         let named = |child: &Entry| {
             let found = child.attr_value(DW_AT_name).and_then(|value| self.text(place.unit, value));
             found.as_deref() == Some(name)
@@ -387,7 +387,7 @@ impl Types {
     /// messages.
     pub fn members(&self, of: Type) -> Vec<String> {
         let Some(place) = of.about.and_then(|place| self.plain(place)) else { return Vec::new() };
-        let name = |child: Place| self.text(child.unit, self.entry(child)?.attr_value(DW_AT_name)?);
+        let name = |child: DieRef| self.text(child.unit, self.entry(child)?.attr_value(DW_AT_name)?);
         self.children(place, gimli::DW_TAG_member).into_iter().filter_map(name).collect()
     }
 
@@ -399,7 +399,7 @@ impl Types {
 
     fn language(&self, unit: usize) -> Option<AttributeValue<Bytes>> {
         let offset = self.units[unit].header.root_offset();
-        self.entry(Place { unit, offset })?.attr_value(gimli::DW_AT_language)
+        self.entry(DieRef { unit, offset })?.attr_value(gimli::DW_AT_language)
     }
 
     fn is_rust(&self, unit: usize) -> bool {
@@ -409,29 +409,29 @@ impl Types {
     fn is_gcc(&self, unit: usize) -> bool {
         let root = self.units[unit].header.root_offset();
         let producer =
-            self.entry(Place { unit, offset: root }).and_then(|root| root.attr_value(gimli::DW_AT_producer));
+            self.entry(DieRef { unit, offset: root }).and_then(|root| root.attr_value(gimli::DW_AT_producer));
         producer.and_then(|value| self.text(unit, value)).is_some_and(|text| text.starts_with("GNU "))
     }
 
-    fn entry(&self, place: Place) -> Option<Entry> {
+    fn entry(&self, place: DieRef) -> Option<Entry> {
         self.units.get(place.unit)?.entry(place.offset).ok()
     }
 
-    fn children(&self, place: Place, tag: DwTag) -> Vec<Place> {
+    fn children(&self, place: DieRef, tag: DwTag) -> Vec<DieRef> {
         let Some(unit) = self.units.get(place.unit) else { return Vec::new() };
         let Ok(mut tree) = unit.entries_tree(Some(place.offset)) else { return Vec::new() };
         let Ok(root) = tree.root() else { return Vec::new() };
         let (mut found, mut children) = (Vec::new(), root.children());
         while let Ok(Some(child)) = children.next() {
             if child.entry().tag() == tag {
-                found.push(Place { unit: place.unit, offset: child.entry().offset() });
+                found.push(DieRef { unit: place.unit, offset: child.entry().offset() });
             }
         }
         found
     }
 
     /// Returns an attribute of an entry, or of the entry that it is an instance or a definition of.
-    fn inherited(&self, mut place: Place, name: DwAt) -> Option<(usize, AttributeValue<Bytes>)> {
+    fn inherited(&self, mut place: DieRef, name: DwAt) -> Option<(usize, AttributeValue<Bytes>)> {
         for _ in 0..DEEPEST {
             let entry = self.entry(place)?;
             if let Some(value) = entry.attr_value(name) {
@@ -445,20 +445,20 @@ impl Types {
     }
 
     /// Returns the entry that an entry is an instance of.
-    fn inherited_from(&self, place: Place) -> Option<Place> {
+    fn inherited_from(&self, place: DieRef) -> Option<DieRef> {
         let value = self.entry(place)?.attr_value(DW_AT_abstract_origin)?;
         self.reference(place.unit, &value)
     }
 
-    fn reference(&self, unit: usize, value: &AttributeValue<Bytes>) -> Option<Place> {
+    fn reference(&self, unit: usize, value: &AttributeValue<Bytes>) -> Option<DieRef> {
         match value {
-            AttributeValue::UnitRef(offset) => Some(Place { unit, offset: *offset }),
+            AttributeValue::UnitRef(offset) => Some(DieRef { unit, offset: *offset }),
             AttributeValue::DebugInfoRef(offset) => {
                 let found = self.units.partition_point(|unit| {
                     unit.header.debug_info_offset().is_some_and(|start| start <= *offset)
                 });
                 let unit = found.checked_sub(1)?;
-                Some(Place { unit, offset: offset.to_unit_offset(&self.units[unit].header)? })
+                Some(DieRef { unit, offset: offset.to_unit_offset(&self.units[unit].header)? })
             }
             _ => None,
         }

@@ -40,7 +40,7 @@ struct Piece {
 
 /// A thread that lives, or has events here.
 #[derive(Default)]
-struct Known {
+struct ThreadCounts {
     thread: Option<Thread>,
     /// Events that it has recorded in all.
     read: Counts,
@@ -58,7 +58,7 @@ pub struct History {
     limit: u64,
     bytes: u64,
     pieces: VecDeque<Piece>,
-    threads: BTreeMap<ThreadId, Known>,
+    threads: BTreeMap<ThreadId, ThreadCounts>,
     /// Numbers of threads that are not kept any more, and of their calls.
     forgotten: (u64, u64),
     processes: BTreeMap<u32, Process>,
@@ -280,7 +280,7 @@ impl History {
                 writer.kernel_chunk(Kind::States, *thread, span, &bytes)?;
             }
         }
-        for (Known { read, here, lost, .. }, thread) in self.threads.values().zip(numbers.values()) {
+        for (ThreadCounts { read, here, lost, .. }, thread) in self.threads.values().zip(numbers.values()) {
             writer.record(&Record::Loss(Loss {
                 thread: *thread,
                 entries: here.entries,

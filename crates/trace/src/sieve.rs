@@ -45,7 +45,7 @@ const ALL_OPEN: (usize, usize) = (usize::MAX, usize::MAX);
 
 /// The entry of an open call, to be written when the call turns out to be shown.
 #[derive(Debug)]
-struct Held {
+struct PendingEntry {
     start: u64,
     kind: EventKind,
     values: Box<[u8]>,
@@ -55,7 +55,7 @@ struct Held {
 #[derive(Debug)]
 pub struct Sieve {
     rules: Sifting,
-    calls: Calls<Held>,
+    calls: Calls<PendingEntry>,
     last: u64,
     /// Number of open calls around the outermost one that is of the part's functions.
     root: Option<usize>,
@@ -199,7 +199,7 @@ impl Sieve {
         if said.is_target {
             self.targets.push(depth);
         }
-        let held = Held { start: event.ticks, kind: event.kind, values: values.into() };
+        let held = PendingEntry { start: event.ticks, kind: event.kind, values: values.into() };
         match event.kind.enters() {
             Some(tail) => self.calls.enter(event.site, tail, held),
             None => self.calls.resume(event.site, held),
@@ -240,7 +240,7 @@ impl Sieve {
             self.shown = at - root;
             self.pass_marks(out);
             let Some(call) = self.calls.open().get(at) else { return };
-            let Held { start, kind, values } = &call.data;
+            let PendingEntry { start, kind, values } = &call.data;
             out.push(Event { ticks: (*start).max(self.rules.from), site: call.site, kind: *kind }, values);
         }
         self.shown = innermost + 1 - root;

@@ -64,40 +64,40 @@ pub(crate) fn survey(
         Start::Damaged => complaints.add("the header of the file is damaged".to_owned()),
     }
     let mut chunks = match by_index(source, scratch)? {
-        Found::Intact(chunks) => return Ok(chunks),
-        Found::Broken => {
+        IndexState::Intact(chunks) => return Ok(chunks),
+        IndexState::Broken => {
             complaints.add("the index is damaged: it was made anew from the chunks".to_owned());
             Vec::new()
         }
-        Found::Missing => Vec::new(),
+        IndexState::Missing => Vec::new(),
     };
     walk(source, complaints, &mut chunks)?;
     Ok(chunks)
 }
 
 /// Outcome of reading the index.
-enum Found {
+enum IndexState {
     Intact(Vec<IndexEntry>),
     Broken,
     Missing,
 }
 
 /// Reads the index from the end of the file.
-fn by_index(source: &Source, scratch: &mut Scratch) -> Result<Found, Error> {
-    let Some(end) = source.len.checked_sub(TRAILER as u64) else { return Ok(Found::Missing) };
+fn by_index(source: &Source, scratch: &mut Scratch) -> Result<IndexState, Error> {
+    let Some(end) = source.len.checked_sub(TRAILER as u64) else { return Ok(IndexState::Missing) };
     let mut trailer = [0; TRAILER];
     source.read(&mut trailer, end)?;
-    let Some(start) = chunk::parse_trailer(&trailer) else { return Ok(Found::Missing) };
+    let Some(start) = chunk::parse_trailer(&trailer) else { return Ok(IndexState::Missing) };
     let mut chunks: Vec<IndexEntry> = Vec::new();
     let (mut at, mut next) = (start, FILE_HEADER as u64);
     while at < end {
-        let Some(header) = header(source, at, end)? else { return Ok(Found::Broken) };
+        let Some(header) = header(source, at, end)? else { return Ok(IndexState::Broken) };
         if !header.is(Kind::Index) {
-            return Ok(Found::Broken);
+            return Ok(IndexState::Broken);
         }
         match source.payload(&IndexEntry { offset: at, header }, scratch)? {
             Ok(()) => {}
-            Err(_) => return Ok(Found::Broken),
+            Err(_) => return Ok(IndexState::Broken),
         }
         let (entries, rest) = scratch.raw.as_chunks::<{ IndexEntry::SIZE }>();
         for entry in entries {
@@ -106,15 +106,15 @@ fn by_index(source: &Source, scratch: &mut Scratch) -> Result<Found, Error> {
                     next += (CHUNK_HEADER + entry.header.stored()) as u64;
                     chunks.push(entry);
                 }
-                _ => return Ok(Found::Broken),
+                _ => return Ok(IndexState::Broken),
             }
         }
         if !rest.is_empty() {
-            return Ok(Found::Broken);
+            return Ok(IndexState::Broken);
         }
         at += (CHUNK_HEADER + header.stored()) as u64;
     }
-    Ok(if next == start && at == end { Found::Intact(chunks) } else { Found::Broken })
+    Ok(if next == start && at == end { IndexState::Intact(chunks) } else { IndexState::Broken })
 }
 
 /// Reads the header of a chunk; `None` if there is none at this place.

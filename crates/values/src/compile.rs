@@ -2,7 +2,7 @@
 
 use crate::futures::about_future;
 use crate::reason::{Reason, Reasons};
-use crate::steps::{Known, WORD, go_register, register as argument, store};
+use crate::steps::{DescribedFunction, WORD, go_register, register as argument, store};
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
 use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, addresses, compare, register, step, word};
 use calltap_sites::Poll;
@@ -78,7 +78,7 @@ pub fn compile(
     arguments: &[&Rule],
     results: &[&Rule],
     conditions: &[&Condition],
-    known: Option<&Known>,
+    known: Option<&DescribedFunction>,
 ) -> Result<Option<Program>, Trouble> {
     let mut builder = Builder::default();
     for term in conditions.iter().flat_map(|condition| &condition.terms) {
@@ -111,7 +111,7 @@ struct Builder {
 
 impl Builder {
     /// Adds the values that a rule of `-A` names, at the entry; without items, all parameters.
-    fn add_arguments(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
+    fn add_arguments(&mut self, rule: &Rule, known: Option<&DescribedFunction>) -> Result<(), Reason> {
         let all = rule.items.is_empty();
         if all && known.is_none() {
             return Err(Reason::NoArguments);
@@ -134,7 +134,7 @@ impl Builder {
     }
 
     /// Adds the values that a rule of `-R` names, at the exit; without items, the result.
-    fn add_results(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
+    fn add_results(&mut self, rule: &Rule, known: Option<&DescribedFunction>) -> Result<(), Reason> {
         let all = rule.items.is_empty();
         for item in if all { result(known) } else { rule.items.clone() } {
             if !is_result(&item.operand) {
@@ -189,7 +189,7 @@ pub(crate) fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u6
 }
 
 /// Returns items for all parameters.
-fn parameters(known: Option<&Known>) -> Vec<Item> {
+fn parameters(known: Option<&DescribedFunction>) -> Vec<Item> {
     let parameters = known.map_or(&[][..], |known| &known.signature.parameters);
     let name = |parameter: &Parameter, n: usize| parameter.name.clone().unwrap_or_else(|| format!("arg{n}"));
     let item = |(n, parameter): (usize, &Parameter)| Item {
@@ -201,7 +201,7 @@ fn parameters(known: Option<&Known>) -> Vec<Item> {
 }
 
 /// Returns an item for the result, unless the function returns nothing.
-fn result(known: Option<&Known>) -> Vec<Item> {
+fn result(known: Option<&DescribedFunction>) -> Vec<Item> {
     if let Some(results) = known.and_then(|known| known.signature.go_results.as_ref()) {
         let item = |n: u8| match n {
             1 => Item { name: "retval".to_owned(), operand: Operand::Result, form: None },
@@ -226,7 +226,7 @@ fn stack(n: u8) -> Vec<u64> {
     vec![word(step::STACK, n, 0)]
 }
 
-fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason> {
+fn evaluate(operand: &Operand, known: Option<&DescribedFunction>) -> Result<Computed, Reason> {
     let have = |steps: Vec<u64>, content: Content| Ok(Computed { steps, content });
     let parameter = |n: u8| known?.signature.parameters.get(usize::from(n) - 1);
     let go = known.and_then(|known| known.signature.go_results.as_deref());
@@ -307,7 +307,7 @@ fn passed(parameter: &Parameter, name: &str, argument: fn(u8) -> Vec<u64>) -> Re
     })
 }
 
-fn field(have: Computed, name: &str, known: Option<&Known>) -> Result<Computed, Reason> {
+fn field(have: Computed, name: &str, known: Option<&DescribedFunction>) -> Result<Computed, Reason> {
     let Computed { steps, content } = have;
     let owned = || name.to_owned();
     let is_value = matches!(content, Content::Of(of) if matches!(of.shape, Shape::Other(_)));
@@ -382,7 +382,7 @@ fn value(mut have: Computed) -> Result<Computed, Reason> {
     Ok(have)
 }
 
-fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<(), Reason> {
+fn decide(term: &Term, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) -> Result<(), Reason> {
     let have = value(evaluate(&term.item.operand, known)?)?;
     let shape = match have.content {
         Content::Of(of) => Some(of.shape),
@@ -416,7 +416,7 @@ fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<()
 }
 
 /// Adds the steps that read and store a value. Returns its form.
-fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<ValueForm, Reason> {
+fn read(item: &Item, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) -> Result<ValueForm, Reason> {
     let have = evaluate(&item.operand, known)?;
     // The steps of a text may end with its address, or with the address of a pointer to it.
     let is_text = matches!(item.form, Some(Form::Text(_)));

@@ -1,6 +1,6 @@
 //! Values read in functions that poll futures (`--async`).
 
-use crate::steps::{Known, WORD, register as argument, store};
+use crate::steps::{DescribedFunction, WORD, register as argument, store};
 use crate::words::Form;
 use calltap_abi::values::{register, step, word};
 use calltap_names::first_parameter;
@@ -11,7 +11,7 @@ use calltap_trace::{Captured, Future, FutureValues, Value};
 /// Adds the steps that read which future is polled, and its state.
 pub fn about_future(
     poll: &Poll,
-    known: Option<&Known>,
+    known: Option<&DescribedFunction>,
     captured: &mut Captured,
     entry: &mut Vec<u64>,
     exit: &mut Vec<u64>,
@@ -74,7 +74,11 @@ pub fn about_future(
 
 /// Adds the steps that read the number in the result which distinguishes pending from ready, if it
 /// is known.
-fn told(known: Option<&Known>, captured: &mut Captured, exit: &mut Vec<u64>) -> Option<FutureValues> {
+fn told(
+    known: Option<&DescribedFunction>,
+    captured: &mut Captured,
+    exit: &mut Vec<u64>,
+) -> Option<FutureValues> {
     let known = known?;
     let result = known.signature.result?;
     let Shape::Other(size) = result.shape else { return None };

@@ -15,7 +15,7 @@ pub mod words;
 pub use compile::{Program, Trouble};
 pub use go::{READY, is_readied, readied};
 pub use reason::{Reason, Reasons};
-pub use steps::Known;
+pub use steps::DescribedFunction;
 
 use calltap_names::Word;
 use calltap_sites::{Poll, PollKind};
@@ -67,7 +67,7 @@ impl Rules {
         &self,
         is: &dyn Fn(&Word) -> bool,
         poll: Option<&Poll>,
-        known: &dyn Fn() -> Option<Known>,
+        known: &dyn Fn() -> Option<DescribedFunction>,
     ) -> Result<Option<Arc<Program>>, Trouble> {
         let arguments: Vec<&Rule> = self.arguments.iter().filter(|rule| is(&rule.glob)).collect();
         let results: Vec<&Rule> = self.results.iter().filter(|rule| is(&rule.glob)).collect();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A function's description in debugging information.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct DescribedFunction {
     /// Types of the file.
     pub types: Arc<Types>,
     /// Signature of the function.

@@ -43,7 +43,7 @@ const STEPS: std::ops::RangeInclusive<usize> = 2..=6;
 /// Runs rounds until the time has passed. An error if a target was harmed.
 pub fn run(options: Options) -> Result<()> {
     let tools = step::Tools::new(shell::build_calltap()?)?;
-    let place = target::Place::new()?;
+    let place = target::ChaosDirectory::new()?;
     let (start, mut figures) = (Instant::now(), Figures::default());
     let mut number = options.round.unwrap_or(0);
     while options.round.is_some() && figures.rounds == 0
@@ -67,7 +67,7 @@ fn round(
     seed: u64,
     number: u64,
     tools: &step::Tools,
-    place: &target::Place,
+    place: &target::ChaosDirectory,
     figures: &mut Figures,
 ) -> Result<()> {
     let mut random = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number));

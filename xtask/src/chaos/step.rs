@@ -1,6 +1,6 @@
 //! A step of a round: one command of calltap, which may be killed.
 
-use super::target::Place;
+use super::target::ChaosDirectory;
 use anyhow::{Result, bail};
 use fastrand::Rng;
 use std::fmt;
@@ -136,7 +136,7 @@ impl Step {
     }
 
     /// Runs the command to its end, or kills it.
-    pub fn take(&self, pid: u32, place: &Place, tools: &Tools) -> Result<Done, String> {
+    pub fn take(&self, pid: u32, place: &ChaosDirectory, tools: &Tools) -> Result<Done, String> {
         let mut command = match self.kill {
             Kill::At { call, when } => {
                 let mut strace = Command::new("strace");
@@ -189,7 +189,7 @@ fn await_end(child: &mut Child) -> Option<ExitStatus> {
 
 /// Detaches from the process at the end of a round. An error if that fails although there is a
 /// session.
-pub fn leave(pid: u32, place: &Place, tools: &Tools) -> Result<(), String> {
+pub fn leave(pid: u32, place: &ChaosDirectory, tools: &Tools) -> Result<(), String> {
     let detach = Step { words: vec!["detach".into()], kill: Kill::Never };
     for _ in 0..DETACHES {
         match detach.take(pid, place, tools)? {

@@ -128,16 +128,16 @@ impl fmt::Display for Target {
 }
 
 /// The directory in which programs are compiled and run.
-pub struct Place {
+pub struct ChaosDirectory {
     directory: PathBuf,
 }
 
-impl Place {
+impl ChaosDirectory {
     /// Makes the directory under `target/`.
-    pub fn new() -> Result<Place> {
+    pub fn new() -> Result<ChaosDirectory> {
         let directory = shell::target().join("chaos");
         fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
-        Ok(Place { directory })
+        Ok(ChaosDirectory { directory })
     }
 
     /// Returns the path of a file in the directory.
@@ -210,7 +210,7 @@ pub struct Verdict {
 
 impl Running {
     /// Starts the program, and waits until it is ready.
-    pub fn start(target: &Target, place: &Place) -> Result<Running> {
+    pub fn start(target: &Target, place: &ChaosDirectory) -> Result<Running> {
         let (program, file, errors) =
             (place.program(target)?, place.file("counters"), place.file("errors.log"));
         fs::write(&file, [0; (COUNTERS + 2) * 8])?;

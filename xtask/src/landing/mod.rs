@@ -147,7 +147,7 @@ fn installed(place: &Path, only: &[&str], sum: &mut Sum) -> Result<()> {
 }
 
 /// A file with the decoder's knowledge of its jumps.
-struct Known {
+struct DecodedFile {
     binary: Binary,
     landings: Landings,
     /// Indirect jumps that were executed.
@@ -160,7 +160,7 @@ struct Known {
 #[derive(Default)]
 struct Sum {
     programs: usize,
-    files: BTreeMap<PathBuf, Option<Known>>,
+    files: BTreeMap<PathBuf, Option<DecodedFile>>,
     /// Counts over all files.
     all: Counts,
     wrong: BTreeSet<(PathBuf, Contradiction, u64, u64)>,
@@ -231,9 +231,9 @@ impl Sum {
 }
 
 /// Decodes a file; `None` if it is no ELF file.
-fn read(path: &Path) -> Option<Known> {
+fn read(path: &Path) -> Option<DecodedFile> {
     let data = calltap_sites::load(&calltap_sites::open(path).ok()?).ok()?;
     let mut binary = calltap_sites::read(&data, "module").ok()?;
     let landings = calltap_sites::find_landings(&data, &mut binary).ok()?;
-    Some(Known { binary, landings, executed: BTreeSet::new(), targets: BTreeSet::new() })
+    Some(DecodedFile { binary, landings, executed: BTreeSet::new(), targets: BTreeSet::new() })
 }

@@ -3,7 +3,7 @@
 
 /// An instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place<'p> {
+pub struct CodeAddress<'p> {
     /// Path of its file.
     pub object: &'p str,
     /// Its address in the file.
@@ -14,9 +14,9 @@ pub struct Place<'p> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transfer<'p> {
     /// The jump or call.
-    pub from: Place<'p>,
+    pub from: CodeAddress<'p>,
     /// The next instruction.
-    pub to: Place<'p>,
+    pub to: CodeAddress<'p>,
 }
 
 /// Returns the transfers of a profile without compressed positions and names.
@@ -30,17 +30,17 @@ pub fn transfers(profile: &str) -> impl Iterator<Item = Transfer<'_>> {
                 // `calls=COUNT ADDRESS LINE`, `jump=COUNT ADDRESS LINE`; `jcnd=TAKEN/RUN ADDRESS
                 // LINE`.
                 "calls" => {
-                    next =
-                        target(value).map(|to| Place { object: callee.take().unwrap_or(object), address: to })
+                    next = target(value)
+                        .map(|to| CodeAddress { object: callee.take().unwrap_or(object), address: to })
                 }
-                "jump" | "jcnd" => next = target(value).map(|to| Place { object, address: to }),
+                "jump" | "jcnd" => next = target(value).map(|to| CodeAddress { object, address: to }),
                 _ => {}
             }
             return None;
         }
         // The line behind one of these names the instruction.
         let to = next.take()?;
-        let from = Place { object, address: number(line.split(' ').next()?)? };
+        let from = CodeAddress { object, address: number(line.split(' ').next()?)? };
         Some(Transfer { from, to })
     })
 }

@@ -28,26 +28,26 @@ enum Mutant {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Step {
     Reserve,
-    Store(Place),
+    Store(WordPosition),
     ReadCursor,
-    ReadLink(Place),
-    Obtain(Place),
-    SetBusy(Place),
-    ReadFirst(Place),
-    ReadNext(Place, u8),
-    Unlink(Place, u8, u8),
-    Load(Place, u8, u8),
-    Clear(Place, u8, u8),
-    ClearBusy(Place, u8),
-    Reset(Place, u8),
-    Link(Place, u8),
-    Move(Place),
+    ReadLink(WordPosition),
+    Obtain(WordPosition),
+    SetBusy(WordPosition),
+    ReadFirst(WordPosition),
+    ReadNext(WordPosition, u8),
+    Unlink(WordPosition, u8, u8),
+    Load(WordPosition, u8, u8),
+    Clear(WordPosition, u8, u8),
+    ClearBusy(WordPosition, u8),
+    Reset(WordPosition, u8),
+    Link(WordPosition, u8),
+    Move(WordPosition),
 }
 use Step::*;
 
 /// A word of a chunk. Before the first event, the cursor is in chunk 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Place {
+struct WordPosition {
     chunk: u8,
     word: u8,
 }
@@ -64,7 +64,7 @@ struct Ring {
     /// Successor of each chunk.
     next: [u8; CHUNKS],
     first: u8,
-    cursor: Place,
+    cursor: WordPosition,
     busy: bool,
     free: Vec<u8>,
     /// The program, and handlers that interrupt each other.
@@ -77,7 +77,7 @@ impl Ring {
         Ring {
             next: [0; CHUNKS],
             first: 0,
-            cursor: Place { chunk: 0, word: WORDS as u8 },
+            cursor: WordPosition { chunk: 0, word: WORDS as u8 },
             busy: false,
             free: (1..=CHUNKS as u8).collect(),
             flows: vec![Flow { step: Reserve, left: EVENTS }],
@@ -175,7 +175,7 @@ impl Ring {
             Move(seen) => {
                 let next = *self.link(seen.chunk);
                 if self.cursor == seen && next != 0 {
-                    self.cursor = Place { chunk: next, word: 0 };
+                    self.cursor = WordPosition { chunk: next, word: 0 };
                 }
                 if mutant == Mutant::LinkedFirst && self.busy { Load(seen, next, 0) } else { Reserve }
             }

@@ -1,7 +1,7 @@
 //! Call counts of functions, from the sums that the profile tracer keeps in the program or from
 //! events.
 
-use super::{Function, Known, Question};
+use super::{Function, QueryContext, Question};
 use crate::columns;
 use crate::units::{count, counted, one_line};
 use calltap_trace::{Profile, SiteId};
@@ -35,7 +35,7 @@ impl Question for Count {
         self.functions.entry(function).or_default().events += 1;
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let rows = self.rows(known);
         let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
         let cells: Vec<Vec<String>> = rows[..shown]
@@ -60,7 +60,7 @@ impl Question for Count {
         text
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let called: HashMap<Function, u64> = self.rows(known).into_iter().collect();
         let mut all: Vec<(Function, u64)> = known
             .all_wanted()
@@ -80,7 +80,7 @@ impl Count {
     }
 
     /// Replaces the sums of the profile tracer by newer ones.
-    pub fn sums(&mut self, known: &Known, rows: &[Profile]) {
+    pub fn sums(&mut self, known: &QueryContext, rows: &[Profile]) {
         self.functions.values_mut().for_each(|counted| counted.sums = 0);
         for Profile { site, hits, .. } in rows {
             if let Some(function) = known.wanted(SiteId(site.0)) {
@@ -90,7 +90,7 @@ impl Count {
     }
 
     /// Returns the functions that were called, most frequent first.
-    fn rows(&self, known: &Known) -> Vec<(Function, u64)> {
+    fn rows(&self, known: &QueryContext) -> Vec<(Function, u64)> {
         let calls = self.functions.iter().map(|(function, counted)| (*function, counted.calls()));
         let mut rows: Vec<(Function, u64)> = calls.filter(|(_, calls)| *calls > 0).collect();
         sort(&mut rows, known);
@@ -98,7 +98,7 @@ impl Count {
     }
 }
 
-fn sort(rows: &mut [(Function, u64)], known: &Known) {
+fn sort(rows: &mut [(Function, u64)], known: &QueryContext) {
     let name = |function: Function| (known.name(function), known.module(function));
     rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| name(a.0).cmp(&name(b.0))));
 }

@@ -1,6 +1,6 @@
 //! Call counts of functions, per caller, thread or value.
 
-use super::{AROUND, By, EndedCall, Function, Known, Question};
+use super::{AROUND, By, EndedCall, Function, QueryContext, Question};
 use crate::columns;
 use crate::units::{count, counted, one_line};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ impl CountBy {
     }
 
     /// Returns the rows, most frequent first.
-    fn rows<'k>(&self, known: &'k Known) -> Vec<(Function, &'k str, u64)> {
+    fn rows<'k>(&self, known: &'k QueryContext) -> Vec<(Function, &'k str, u64)> {
         let word = |who: Option<u32>| who.map_or("[unknown]", |who| known.word(who));
         let mut rows: Vec<_> =
             self.rows.iter().map(|((function, who), calls)| (*function, word(*who), *calls)).collect();
@@ -42,7 +42,7 @@ impl CountBy {
 }
 
 impl Question for CountBy {
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
             self.around += u64::from(!ended.has_caller());
         }
@@ -50,7 +50,7 @@ impl Question for CountBy {
         *self.rows.entry((ended.function, who)).or_default() += 1;
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let rows = self.rows(known);
         let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
         let row = |(function, who, calls): &(Function, &str, u64)| {
@@ -68,7 +68,7 @@ impl Question for CountBy {
         text
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let row = |(function, who, calls): &(Function, &str, u64)| {
             let mut object = json!({ "function": known.name(*function), "module": known.module(*function), "calls": calls });
             object[self.title().1] = (*who).into();

@@ -1,9 +1,9 @@
 //! Futures of Rust programs, by type: how often and how long they were polled, how long they
 //! waited, how they ended.
 
-use super::{EndedCall, Function, Known, Question};
+use super::{EndedCall, Function, QueryContext, Question};
 use crate::columns::{self, Fitting};
-use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span, Waking};
+use crate::futures::{End, FutureEvent, Joiner, Role, Row, Rows, Span, Waking};
 use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
 use crate::values::FormattedValue;
@@ -50,7 +50,7 @@ pub struct Futures {
     /// polls are joined only at the end.
     late: Option<u64>,
     made: Vec<Span>,
-    /// Kernel thread ids, kept here because a thread that ended is no longer in `Known`.
+    /// Kernel thread ids, kept here because a thread that ended is no longer in `QueryContext`.
     tids: HashMap<ThreadId, u32>,
     /// Ends, in ticks, of the newest poll, and of the newest poll when polls were last joined.
     newest: [u64; 2],
@@ -99,7 +99,7 @@ impl Futures {
     }
 
     /// Formats the waker that ended the longest time between two polls.
-    fn woken_by(&self, known: &Known, span: &Span) -> String {
+    fn woken_by(&self, known: &QueryContext, span: &Span) -> String {
         let Some(waking) = span.waking else { return String::new() };
         let tid = self.tids.get(&waking.thread).copied().unwrap_or(0);
         let waker = match (waking.future, waking.caller) {
@@ -111,7 +111,7 @@ impl Futures {
     }
 
     /// Returns the waking that ended the longest time between two polls; null if unknown.
-    fn waking_object(&self, known: &Known, span: &Span) -> Value {
+    fn waking_object(&self, known: &QueryContext, span: &Span) -> Value {
         let object = |waking: Waking| {
             json!({
                 "at_ns": known.since_start(waking.at),
@@ -124,7 +124,7 @@ impl Futures {
         span.waking.map(object).into()
     }
 
-    fn end(&mut self, known: &Known, span: &Span) {
+    fn end(&mut self, known: &QueryContext, span: &Span) {
         if !self.is_wanted(span) {
             return;
         }
@@ -154,7 +154,7 @@ impl Futures {
 /// NAME at 0x7f12: ready after 3 polls in 12.1 ms, busy 81.2 us (longest 40.1 us), idle 12.0 ms
 /// (longest 11.0 ms, woken by OTHER in thread 12), runnable 1.2 ms, threads 12, 13
 /// ```
-fn line(known: &Known, tids: &[u32], span: &Span, woken_by: &str) -> String {
+fn line(known: &QueryContext, tids: &[u32], span: &Span, woken_by: &str) -> String {
     let time = |ticks| duration(known.ns(ticks));
     let threads: Vec<String> = tids.iter().map(u32::to_string).collect();
     let task = span.task.map(|task| format!(", task {task:#x}")).unwrap_or_default();
@@ -179,7 +179,7 @@ fn line(known: &Known, tids: &[u32], span: &Span, woken_by: &str) -> String {
     )
 }
 
-fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
+fn object(known: &QueryContext, tids: &[u32], span: &Span) -> Value {
     json!({
         "id": span.id,
         "future": span.name,
@@ -209,9 +209,9 @@ pub(crate) fn number(shown: &FormattedValue) -> Option<u64> {
 }
 
 /// Decodes what an ended call of a function with `role` reports about a future.
-pub(crate) fn seen(known: &Known, ended: &EndedCall<'_>, role: u32) -> Seen {
+pub(crate) fn seen(known: &QueryContext, ended: &EndedCall<'_>, role: u32) -> FutureEvent {
     let argument = |n: usize| ended.arguments.get(n).and_then(number);
-    Seen {
+    FutureEvent {
         process: known.process_of(ended.thread),
         thread: ended.thread,
         role,
@@ -226,7 +226,7 @@ pub(crate) fn seen(known: &Known, ended: &EndedCall<'_>, role: u32) -> Seen {
 }
 
 impl Question for Futures {
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         let number = |role: &Role| self.joiner.role(role);
         let role = self.roles.entry(ended.function).or_insert_with(|| known.role(ended.function).map(number));
         let Some(role) = *role else { return };
@@ -243,13 +243,13 @@ impl Question for Futures {
         }
     }
 
-    fn finish(&mut self, known: &Known) {
+    fn finish(&mut self, known: &QueryContext) {
         self.joiner.finish(&mut |span| self.made.push(span));
         let made = std::mem::take(&mut self.made);
         made.iter().for_each(|span| self.end(known, span));
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let rows = self.all();
         let rows = rows.sorted();
         if rows.is_empty() {
@@ -290,7 +290,7 @@ impl Question for Futures {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let row = |row: &&Row| {
             json!({
                 "future": row.name,

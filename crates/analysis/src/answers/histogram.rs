@@ -1,7 +1,7 @@
 //! Histograms of argument and result values: one for each value that is read, optionally per thread
 //! or caller.
 
-use super::{AROUND, By, EndedCall, Function, Known, Question};
+use super::{AROUND, By, EndedCall, Function, QueryContext, Question};
 use crate::units::{count, counted, one_line};
 use crate::values::FormattedValue;
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ impl Histogram {
     }
 
     /// Returns the rows, those with most values first.
-    fn rows<'k>(&'k self, known: &'k Known) -> Vec<(&'k Key, &'k Row)> {
+    fn rows<'k>(&'k self, known: &'k QueryContext) -> Vec<(&'k Key, &'k Row)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         let name =
             |key: &Key| (known.name(key.0).to_owned(), key.1.clone(), key.2.map(|who| known.word(who)));
@@ -140,7 +140,7 @@ impl Histogram {
 }
 
 impl Question for Histogram {
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
             self.around += u64::from(!ended.has_caller());
         }
@@ -151,7 +151,7 @@ impl Question for Histogram {
         }
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let mut text = if self.around > 0 { AROUND.to_owned() } else { String::new() };
         for ((function, item, who), row) in self.rows(known) {
             let who = match (self.by, who) {
@@ -177,7 +177,7 @@ impl Question for Histogram {
         if self.rows.is_empty() { "no values\n".to_owned() } else { text }
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let row = |((function, item, who), row): (&Key, &Row)| {
             let numbers: Vec<Value> = row
                 .numbers

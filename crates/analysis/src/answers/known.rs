@@ -41,7 +41,7 @@ struct Described {
 }
 
 /// Metadata of the recording, collected from its records.
-pub struct Known {
+pub struct QueryContext {
     /// The functions asked about, by demangled or linker names; empty: all functions.
     globs: Vec<Word>,
     linker_names: bool,
@@ -81,11 +81,11 @@ pub struct Known {
     short: Option<ShortNames>,
 }
 
-impl Known {
+impl QueryContext {
     /// Makes metadata without any record. `lookup` names callers that are not traced.
-    pub fn new(globs: Vec<Word>, linker_names: bool, lookup: Option<Lookup>) -> Known {
+    pub fn new(globs: Vec<Word>, linker_names: bool, lookup: Option<Lookup>) -> QueryContext {
         let (kind, clock) = (ClockKind::Tsc, ClockMap::new(ClockKind::Counter, &[]).0);
-        Known {
+        QueryContext {
             globs,
             linker_names,
             lookup,

@@ -1,7 +1,7 @@
 //! Histograms of call durations: one for each function, or for each of its threads or callers.
 
 use super::buckets::{Buckets, bars};
-use super::{AROUND, EndedCall, Function, Known, Question};
+use super::{AROUND, EndedCall, Function, QueryContext, Question};
 use crate::histogram::Quantiles;
 use crate::off::Off;
 use crate::units::{count, counted, duration, one_line};
@@ -90,7 +90,7 @@ impl Latency {
     }
 
     /// Returns the rows, largest total time first.
-    fn rows<'k>(&'k self, known: &'k Known) -> Vec<(Function, Option<&'k str>, &'k Row)> {
+    fn rows<'k>(&'k self, known: &'k QueryContext) -> Vec<(Function, Option<&'k str>, &'k Row)> {
         let mut rows: Vec<_> = Vec::new();
         for ((function, who), row) in &self.rows {
             rows.push((*function, self.who(known, *who), row));
@@ -100,7 +100,7 @@ impl Latency {
         rows
     }
 
-    fn who<'k>(&self, known: &'k Known, who: Option<u32>) -> Option<&'k str> {
+    fn who<'k>(&self, known: &'k QueryContext, who: Option<u32>) -> Option<&'k str> {
         match (self.by, who) {
             (By::Function | By::Value, _) => None,
             (_, Some(who)) => Some(known.word(who)),
@@ -110,7 +110,7 @@ impl Latency {
 }
 
 impl Question for Latency {
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         let who = match self.by {
             By::Function | By::Value => None,
             By::Thread => {
@@ -130,7 +130,7 @@ impl Question for Latency {
         row.add(known.ns(ended.call.total), known.off(ended.call.off), ended.outermost, self.buckets);
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let mut text = if self.around > 0 { AROUND.to_owned() } else { String::new() };
         for (function, who, row) in self.rows(known) {
             let who = who.map(|who| match self.by {
@@ -177,7 +177,7 @@ impl Question for Latency {
         if text.is_empty() { "no calls\n".to_owned() } else { text }
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let rows: Vec<Value> = self
             .rows(known)
             .into_iter()

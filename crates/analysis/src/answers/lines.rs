@@ -1,6 +1,6 @@
 //! A line for each call as it ends: for all calls, or for those longer than a threshold.
 
-use super::{AROUND, EndedCall, Function, Known, Question};
+use super::{AROUND, EndedCall, Function, QueryContext, Question};
 use crate::columns;
 use crate::off::Off;
 use crate::units::{count, duration, one_line};
@@ -102,7 +102,7 @@ impl Lines {
     }
 
     /// Returns the functions, most shown calls first, then by total time.
-    fn rows(&self, known: &Known) -> Vec<(Function, Sum)> {
+    fn rows(&self, known: &QueryContext) -> Vec<(Function, Sum)> {
         let mut rows: Vec<_> = self.functions.iter().map(|(function, sum)| (*function, *sum)).collect();
         let name = |function: Function| (known.name(function), known.module(function));
         rows.sort_by(|a, b| {
@@ -113,7 +113,7 @@ impl Lines {
 }
 
 /// Returns the callers of a call, innermost first: all unwound ones, else the known one.
-fn callers(known: &mut Known, ended: &EndedCall<'_>) -> Vec<String> {
+fn callers(known: &mut QueryContext, ended: &EndedCall<'_>) -> Vec<String> {
     let numbers: Vec<u32> = match ended.callers {
         Some(_) => known.path(ended).into_iter().rev().skip(1).collect(),
         None => known.caller(ended).into_iter().collect(),
@@ -134,7 +134,7 @@ fn waited(off: Off) -> String {
 }
 
 impl Question for Lines {
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         let ns = known.ns(ended.call.total);
         let sum = self.functions.entry(ended.function).or_default();
         let ending = ended.call.ending;
@@ -168,11 +168,11 @@ impl Question for Lines {
         self.add(ended.call.start, &line);
     }
 
-    fn finish(&mut self, _: &Known) {
+    fn finish(&mut self, _: &QueryContext) {
         self.release(usize::MAX);
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let cells: Vec<Vec<String>> = self
             .rows(known)
             .iter()
@@ -197,7 +197,7 @@ impl Question for Lines {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let row = |(function, sum): &(Function, Sum)| {
             let off = known.off(sum.off);
             json!({
@@ -220,7 +220,7 @@ impl Question for Lines {
 
 /// Formats a call as text. `is_known`: its duration is known, or for a call still open the time so
 /// far.
-fn text_line(known: &mut Known, ended: &EndedCall<'_>, callers: &[String], is_known: bool) -> String {
+fn text_line(known: &mut QueryContext, ended: &EndedCall<'_>, callers: &[String], is_known: bool) -> String {
     let ns = known.ns(ended.call.total);
     let ending = ended.call.ending;
     let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
@@ -240,7 +240,7 @@ fn text_line(known: &mut Known, ended: &EndedCall<'_>, callers: &[String], is_kn
 
 /// Formats a call as a JSON object; the key `version` holds the version of the format.
 fn json_line(
-    known: &mut Known,
+    known: &mut QueryContext,
     ended: &EndedCall<'_>,
     callers: &[String],
     is_known: bool,

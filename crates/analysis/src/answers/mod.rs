@@ -24,7 +24,7 @@ pub use count_by::CountBy;
 pub use futures::Futures;
 pub(crate) use futures::seen as seen_future;
 pub use histogram::{Histogram, Widths};
-pub use known::{Known, Lookup, is_place};
+pub use known::{Lookup, QueryContext, is_place};
 pub use latency::{By, Latency};
 pub use lines::{Form, Lines};
 pub use span::{Side, Spans};
@@ -102,27 +102,27 @@ pub trait Question: Send {
     fn enter(&mut self, _function: Function) {}
 
     /// Called with the details of an entry of a function that is asked about.
-    fn entered(&mut self, _known: &mut Known, _entered: &Entered<'_>) {}
+    fn entered(&mut self, _known: &mut QueryContext, _entered: &Entered<'_>) {}
 
     /// Called when calls or returns of any function were lost between two times, ticks.
     fn lost(&mut self, _from: u64, _to: u64) {}
 
     /// Called when a call ends or is cut ([`Ending::is_cut`]).
-    fn ended(&mut self, _known: &mut Known, _ended: &EndedCall<'_>) {}
+    fn ended(&mut self, _known: &mut QueryContext, _ended: &EndedCall<'_>) {}
 
     /// Called once, after the last event.
-    fn finish(&mut self, _known: &Known) {}
+    fn finish(&mut self, _known: &QueryContext) {}
 
     /// Formats the answer as text.
-    fn text(&self, known: &Known) -> String;
+    fn text(&self, known: &QueryContext) -> String;
 
     /// Returns the answer as the members of a JSON object.
-    fn json(&self, known: &Known) -> Value;
+    fn json(&self, known: &QueryContext) -> Value;
 }
 
 /// The open calls of a thread.
 #[derive(Default)]
-struct Lane {
+struct ThreadCalls {
     stack: Stack,
     frames: Vec<Frame>,
     values: Values,
@@ -130,9 +130,9 @@ struct Lane {
     waiting: VecDeque<Batch>,
 }
 
-impl Lane {
-    fn new(stack: Stack) -> Lane {
-        Lane { stack, ..Lane::default() }
+impl ThreadCalls {
+    fn new(stack: Stack) -> ThreadCalls {
+        ThreadCalls { stack, ..ThreadCalls::default() }
     }
 }
 
@@ -180,7 +180,7 @@ fn wanted(frames: &[Frame]) -> impl Iterator<Item = Function> {
 
 /// Receives the calls of a batch, and forwards those of functions asked about to the question.
 struct Forwarder<'a> {
-    known: &'a mut Known,
+    known: &'a mut QueryContext,
     question: &'a mut dyn Question,
     frames: &'a mut Vec<Frame>,
     values: &'a mut Values,
@@ -263,17 +263,17 @@ impl Visitor for Forwarder<'_> {
 /// Takes records and events as they arrive, and keeps the answer.
 pub struct Listener<Q> {
     /// Metadata of the recording.
-    pub known: Known,
+    pub known: QueryContext,
     /// The question, and the answer so far.
     pub question: Q,
-    lanes: HashMap<ThreadId, Lane>,
+    lanes: HashMap<ThreadId, ThreadCalls>,
     open: OpenCalls,
     totals: Totals,
 }
 
 impl<Q: Question> Listener<Q> {
     /// Makes a listener that has seen no event.
-    pub fn new(known: Known, question: Q) -> Self {
+    pub fn new(known: QueryContext, question: Q) -> Self {
         let (lanes, open) = (HashMap::new(), OpenCalls::default());
         Self { known, question, lanes, open, totals: Totals::default() }
     }
@@ -289,7 +289,7 @@ impl<Q: Question> Listener<Q> {
         if !self.known.switches {
             return self.process(batch);
         }
-        let lane = self.lanes.entry(batch.thread).or_insert_with(|| Lane::new(Stack::switching(&[])));
+        let lane = self.lanes.entry(batch.thread).or_insert_with(|| ThreadCalls::new(Stack::switching(&[])));
         lane.waiting.push_back(batch.clone());
         if lane.waiting.len() > WAITING
             && let Some(oldest) = lane.waiting.pop_front()
@@ -304,7 +304,7 @@ impl<Q: Question> Listener<Q> {
         let switches: Vec<Switch> =
             switches.iter().map(|switch| Switch { at: self.known.ticks_at(switch.at), ..*switch }).collect();
         // Switches may arrive before the thread's first events.
-        let lane = self.lanes.entry(thread).or_insert_with(|| Lane::new(Stack::switching(&[])));
+        let lane = self.lanes.entry(thread).or_insert_with(|| ThreadCalls::new(Stack::switching(&[])));
         lane.stack.add_switches(&switches);
         self.process_until(thread, self.known.ticks_at(until));
     }
@@ -323,7 +323,7 @@ impl<Q: Question> Listener<Q> {
     fn process(&mut self, batch: &Batch) {
         let sites = self.known.sites();
         let lane = self.lanes.entry(batch.thread).or_default();
-        let Lane { stack, frames, values, .. } = lane;
+        let ThreadCalls { stack, frames, values, .. } = lane;
         let before = stack.now();
         self.open.enter_thread(frames);
         let (known, question, open) = (&mut self.known, &mut self.question, &mut self.open);
@@ -340,7 +340,7 @@ impl<Q: Question> Listener<Q> {
 
     fn end_with(&mut self, thread: ThreadId, otherwise: Ending) {
         self.process_until(thread, u64::MAX);
-        if let Some(Lane { mut stack, mut frames, mut values, .. }) = self.lanes.remove(&thread) {
+        if let Some(ThreadCalls { mut stack, mut frames, mut values, .. }) = self.lanes.remove(&thread) {
             let (frames, values) = (&mut frames, &mut values);
             let before = stack.now();
             self.open.enter_thread(frames);
@@ -375,7 +375,7 @@ impl<Q: Question> Listener<Q> {
         let (mut damage, mut batch, mut stream) = (Damage::default(), Batch::default(), source.batches());
         while !enough(&mut self.question) && next_readable(&mut *stream, &mut batch, &mut damage) {
             // A thread whose switches cannot be read is analysed without them.
-            let lane = || Lane::new(stack_of(source, batch.thread).unwrap_or_default());
+            let lane = || ThreadCalls::new(stack_of(source, batch.thread).unwrap_or_default());
             self.lanes.entry(batch.thread).or_insert_with(lane);
             self.process(&batch);
             crate::sources::drive::tell(&mut progress, self.totals.events);
@@ -388,7 +388,7 @@ impl<Q: Question> Listener<Q> {
 
     /// Returns the answer as one JSON object, with its version under the key `calltap_NAME`.
     pub fn json(&self, name: &str) -> Value {
-        let Known { lost, elapsed, .. } = self.known;
+        let QueryContext { lost, elapsed, .. } = self.known;
         let mut object = serde_json::json!({ "elapsed_ns": elapsed.ns(), "lost": lost });
         object[format!("calltap_{name}")] = 1.into();
         if let (Some(object), Value::Object(answer)) =

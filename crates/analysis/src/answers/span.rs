@@ -7,7 +7,7 @@
 
 mod matching;
 
-use super::{Buckets, EndedCall, Entered, Known, Question};
+use super::{Buckets, EndedCall, Entered, QueryContext, Question};
 use crate::tree::Ending;
 use crate::values::FormattedValue;
 use calltap_trace::ThreadId;
@@ -52,7 +52,7 @@ impl Spans {
 
     fn moment(
         &mut self,
-        known: &mut Known,
+        known: &mut QueryContext,
         side: usize,
         thread: ThreadId,
         ticks: u64,
@@ -63,7 +63,7 @@ impl Spans {
         match named.filter(|shown| !shown.json.is_null()) {
             Some(shown) => {
                 let value = (known.process_of(thread), shown.text.as_str().into());
-                // A thread is removed from `Known` when it ends, so its name is taken now.
+                // A thread is removed from `QueryContext` when it ends, so its name is taken now.
                 let thread = Task { tid: known.tid(thread), name: known.number_of(known.task(thread)) };
                 self.waiting.push(Moment { ticks, begins: side == 0, thread, value });
                 if self.waiting.len() >= WAITING {
@@ -75,7 +75,7 @@ impl Spans {
     }
 
     /// Matches the older half of the waiting moments.
-    fn settle(&mut self, known: &Known) {
+    fn settle(&mut self, known: &QueryContext) {
         self.waiting.sort_by_key(|moment| moment.ticks);
         let half = self.waiting.len() / 2;
         self.settled = self.waiting[half].ticks;
@@ -84,7 +84,7 @@ impl Spans {
     }
 
     /// Returns the matches of all moments so far, including the waiting ones.
-    fn matched(&self, known: &Known) -> Matches {
+    fn matched(&self, known: &QueryContext) -> Matches {
         let (mut waiting, mut matches) = (self.waiting.clone(), self.matches.clone());
         waiting.sort_by_key(|moment| moment.ticks);
         matches.take(known, &waiting, &self.losses);
@@ -93,7 +93,7 @@ impl Spans {
 }
 
 impl Question for Spans {
-    fn entered(&mut self, known: &mut Known, entered: &Entered<'_>) {
+    fn entered(&mut self, known: &mut QueryContext, entered: &Entered<'_>) {
         for side in 0..2 {
             if !self.sides[side].returns && known.is_named_by(entered.function, side) {
                 self.moment(known, side, entered.thread, entered.ticks, entered.arguments);
@@ -101,7 +101,7 @@ impl Question for Spans {
         }
     }
 
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         for side in 0..2 {
             if self.sides[side].returns && known.is_named_by(ended.function, side) {
                 match ended.call.ending {
@@ -117,7 +117,7 @@ impl Question for Spans {
         self.losses.push((from, to));
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let matches = self.matched(known);
         let mut text = matches.text(known, &self.sides, &self.losses);
         if self.unread > 0 {
@@ -133,7 +133,7 @@ impl Question for Spans {
         text
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let mut object = self.matched(known).json(known, &self.sides, &self.losses);
         object["unread_values"] = self.unread.into();
         object["lost_late"] = self.late.into();

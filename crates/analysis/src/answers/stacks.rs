@@ -1,6 +1,6 @@
 //! The call paths that lead to a function, with counts and times.
 
-use super::{EndedCall, Known, Question};
+use super::{EndedCall, QueryContext, Question};
 use crate::paths::{NODES, Of, Paths};
 use crate::units::{count, counted, duration, one_line};
 use calltap_trace::SiteId;
@@ -68,7 +68,7 @@ impl Stacks {
 }
 
 impl Question for Stacks {
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         *if ended.callers.is_some() { &mut self.unwound } else { &mut self.traced } += 1;
         let mut node = 0;
         for name in known.path(ended) {
@@ -91,7 +91,7 @@ impl Question for Stacks {
         sum.max = sum.max.max(ended.call.total);
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         let rows = self.rows();
         let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
         let mut text = self.warning().unwrap_or_default();
@@ -121,7 +121,7 @@ impl Question for Stacks {
         if text.is_empty() { "no calls\n".to_owned() } else { text }
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         let rows: Vec<Value> = self
             .rows()
             .iter()

@@ -15,7 +15,7 @@ const KEPT: usize = 64;
 
 /// A call, in ticks: duration, start, thread, depth. Longer calls compare greater, then earlier
 /// ones.
-type Kept = (u64, Reverse<u64>, ThreadId, u32);
+type RankedCall = (u64, Reverse<u64>, ThreadId, u32);
 
 /// A slow call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub struct SlowCall {
 
 /// The slowest calls of each site.
 pub(super) struct Slowest {
-    sites: Vec<BinaryHeap<Reverse<Kept>>>,
+    sites: Vec<BinaryHeap<Reverse<RankedCall>>>,
     /// Range of durations, in ticks, both ends included.
     range: (u64, u64),
     /// The sites looked at; `None`: all.
@@ -96,9 +96,9 @@ impl<S: Source> Explorer<S> {
 
     pub(super) fn longest_first(&self, slowest: &Slowest, sites: &[SiteId]) -> Vec<SlowCall> {
         let heaps = sites.iter().filter_map(|site| slowest.sites.get(site.0 as usize));
-        let mut calls: Vec<Kept> = heaps.flatten().map(|Reverse(kept)| *kept).collect();
+        let mut calls: Vec<RankedCall> = heaps.flatten().map(|Reverse(kept)| *kept).collect();
         calls.sort_by(|a, b| b.cmp(a));
-        let call = |(ticks, Reverse(start), thread, depth): Kept| SlowCall {
+        let call = |(ticks, Reverse(start), thread, depth): RankedCall| SlowCall {
             thread,
             start_ns: self.source.to_ns(start).saturating_sub(self.timeline.origin()),
             duration_ns: self.source.duration_ns(ticks),

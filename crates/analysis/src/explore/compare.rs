@@ -234,7 +234,7 @@ impl<S: Source> Base<S> {
         let name = |node: u32| self.functions.list.get(tree.nodes[node as usize].1 as usize);
         let widths = &weights[if of_base { BASE } else { SHOWN }];
         let whole = widths[root as usize].max(1) as f64;
-        let boxed = |place: crate::boxes::Place| {
+        let boxed = |place: crate::boxes::BoxPosition| {
             let at = place.node as usize;
             let above = |weights: &Vec<u64>| {
                 let above = tree.children.of(place.node).iter().map(|child| weights[*child as usize]);

@@ -1,7 +1,7 @@
 //! The visible boxes of a flame graph.
 
 use super::{Explorer, Function};
-use crate::boxes::{Place, places, widths};
+use crate::boxes::{BoxPosition, places, widths};
 use crate::off::Off;
 use crate::paths::{By, Children, Of, Paths};
 use crate::sources::source::Source;
@@ -77,7 +77,7 @@ impl<S: Source> Explorer<S> {
             _ => None,
         };
         let unit = |ticks| if timed { self.source.duration_ns(ticks) } else { ticks };
-        let boxed = |place: Place| {
+        let boxed = |place: BoxPosition| {
             let (numbers, width) = (&paths.nodes[place.node as usize], widths[place.node as usize]);
             let above = children.of(place.node).iter().map(|child| widths[*child as usize]);
             let above = above.fold(0, u64::saturating_add);

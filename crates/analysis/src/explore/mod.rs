@@ -15,7 +15,7 @@ pub use calls::SlowCall;
 pub use compare::{Base, Both, Calls, ComparedBox, ComparedFlame, Width};
 pub use flame::{Box, Flame};
 pub use heat::{Columns, Heat};
-pub use values::{CallValues, Place};
+pub use values::{CallId, CallValues};
 pub use window::Window;
 
 use crate::error::Error;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// Identity of a call: thread, start (nanoseconds since the beginning of the timeline), and number
 /// of calls around it.
-pub type Place = (ThreadId, u64, u32);
+pub type CallId = (ThreadId, u64, u32);
 
 /// The values captured of a call.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -27,7 +27,7 @@ struct Reader<'a> {
     origin: u64,
     /// Whether a site can belong to a wanted call, by site.
     is_of: Vec<bool>,
-    wanted: HashMap<Place, Option<CallValues>>,
+    wanted: HashMap<CallId, Option<CallValues>>,
     /// Values of the event that the visitor receives next: site, whether it is a return, values.
     next: Option<(SiteId, bool, Vec<FormattedValue>)>,
 }
@@ -37,7 +37,7 @@ impl Reader<'_> {
         self.is_of.get(site.0 as usize).copied().unwrap_or_default()
     }
 
-    fn place(&self, thread: ThreadId, start: u64, depth: u32) -> Place {
+    fn place(&self, thread: ThreadId, start: u64, depth: u32) -> CallId {
         (thread, self.source.to_ns(start).saturating_sub(self.origin), depth)
     }
 
@@ -90,8 +90,8 @@ impl<S: Source> Explorer<S> {
     pub fn values_of(
         &self,
         functions: &[&Function],
-        calls: &[Place],
-    ) -> Result<HashMap<Place, CallValues>, Error> {
+        calls: &[CallId],
+    ) -> Result<HashMap<CallId, CallValues>, Error> {
         let mut is_of = vec![false; self.source.meta().sites.len() + 1];
         for site in functions.iter().flat_map(|function| self.sites(function)) {
             is_of[site.0 as usize] = true;

@@ -1,6 +1,8 @@
 //! The joiner: turns single polls into spans of futures.
 
-use super::{End, NEW, OUTERMOST, PANICKED, READY, RESUMED, Role, Seen, Span, Wait, Waking, is_pool_thread};
+use super::{
+    End, FutureEvent, NEW, OUTERMOST, PANICKED, READY, RESUMED, Role, Span, Wait, Waking, is_pool_thread,
+};
 use calltap_names::is_type;
 use calltap_trace::{FutureValues, ThreadId};
 use std::cmp::Reverse;
@@ -35,7 +37,7 @@ struct Open {
 
 /// A poll in progress.
 struct Level {
-    seen: Seen,
+    seen: FutureEvent,
     /// The span of the future.
     span: Option<Id>,
     /// Whether it is the poll of a task in which no future has been seen yet.
@@ -60,7 +62,7 @@ pub struct Joiner {
     kind_of: Vec<u32>,
     results: Vec<Results>,
     drops: HashMap<(u32, u32), bool>,
-    waiting: Vec<Seen>,
+    waiting: Vec<FutureEvent>,
     lanes: HashMap<ThreadId, Vec<Level>>,
     endings: BinaryHeap<Ending>,
     open: HashMap<(u32, u64), Vec<Open>>,
@@ -96,7 +98,7 @@ impl Joiner {
     }
 
     /// Takes a poll, a drop or a waking.
-    pub fn seen(&mut self, seen: Seen) {
+    pub fn seen(&mut self, seen: FutureEvent) {
         self.waiting.push(seen);
     }
 
@@ -137,11 +139,11 @@ impl Joiner {
         }
     }
 
-    fn values(&self, seen: &Seen) -> FutureValues {
+    fn values(&self, seen: &FutureEvent) -> FutureValues {
         self.roles[seen.role as usize].values
     }
 
-    fn learn(&mut self, seen: &Seen) {
+    fn learn(&mut self, seen: &FutureEvent) {
         use FutureValues::{Inlined, Told, Written};
         let is_plain = matches!(self.values(seen), Written | Inlined | Told { .. });
         let Some(result) = seen.after.filter(|_| is_plain) else { return };
@@ -173,7 +175,7 @@ impl Joiner {
         self.endings.extend(around);
     }
 
-    fn begin(&mut self, seen: Seen, ended: &mut dyn FnMut(Span)) {
+    fn begin(&mut self, seen: FutureEvent, ended: &mut dyn FnMut(Span)) {
         let values = self.values(&seen);
         if values == FutureValues::Dropped {
             self.dropped(&seen, ended);
@@ -209,13 +211,13 @@ impl Joiner {
     }
 
     /// Notes the first waker of a task since its last poll.
-    fn woken(&mut self, seen: &Seen) {
+    fn woken(&mut self, seen: &FutureEvent) {
         let Some(task) = seen.before[0] else { return };
         let lane = self.lanes.get(&seen.thread).into_iter().flatten();
         let polled = lane.rev().find_map(|level| Some((level.span?.1, level.seen.role)));
         let polled = polled.filter(|(_, role)| !is_pool_thread(&self.roles[*role as usize].name));
         let future = polled.map(|(id, role)| (id, self.kind_of[role as usize]));
-        let Seen { thread, caller, ticks, .. } = *seen;
+        let FutureEvent { thread, caller, ticks, .. } = *seen;
         self.wakings.entry((seen.process, task)).or_insert(Waking { at: ticks.0, thread, future, caller });
     }
 
@@ -249,7 +251,7 @@ impl Joiner {
 
     /// Decodes whether a poll's result is `Ready`, if results are discriminants: the largest seen
     /// is `Pending`.
-    fn is_ready(&self, seen: &Seen) -> Option<bool> {
+    fn is_ready(&self, seen: &FutureEvent) -> Option<bool> {
         let pending = self.results[self.kind_of[seen.role as usize] as usize].largest.max(1);
         let code = seen.after.map(|result| result & 0xFF).filter(|_| pending <= SMALL);
         code.map(|code| code != pending)
@@ -257,7 +259,7 @@ impl Joiner {
 
     /// Returns the future's address, whether it is known to be new, and whether the poll is known
     /// to have returned `Ready`.
-    fn read(&self, seen: &Seen) -> Option<(u64, Option<bool>, Option<bool>)> {
+    fn read(&self, seen: &FutureEvent) -> Option<(u64, Option<bool>, Option<bool>)> {
         let [first, second] = seen.before;
         let results = self.results[self.kind_of[seen.role as usize] as usize];
         Some(match self.values(seen) {
@@ -285,7 +287,7 @@ impl Joiner {
     /// Joins a poll that begins to its future.
     fn polled(
         &mut self,
-        seen: &Seen,
+        seen: &FutureEvent,
         parent: Option<Id>,
         task: Option<u64>,
         waking: Option<Waking>,
@@ -320,7 +322,13 @@ impl Joiner {
         Some((place, id))
     }
 
-    fn new_span(&mut self, seen: &Seen, address: u64, parent: Option<Id>, began_earlier: bool) -> Open {
+    fn new_span(
+        &mut self,
+        seen: &FutureEvent,
+        address: u64,
+        parent: Option<Id>,
+        began_earlier: bool,
+    ) -> Open {
         self.next += 1;
         // A coroutine that is freed is closed before, which runs it.
         let is_owned = self.values(seen) != FutureValues::Coroutine;
@@ -374,7 +382,7 @@ impl Joiner {
         ended(over.span);
     }
 
-    fn dropped(&mut self, seen: &Seen, ended: &mut dyn FnMut(Span)) {
+    fn dropped(&mut self, seen: &FutureEvent, ended: &mut dyn FnMut(Span)) {
         let Some(address) = seen.before[0] else { return };
         let Some(all) = self.open.get_mut(&(seen.process, address)) else { return };
         let role = &self.roles[seen.role as usize];
@@ -403,7 +411,7 @@ impl Joiner {
 }
 
 /// Whether this is a run of a coroutine that no other one resumed.
-fn is_outermost(values: FutureValues, seen: &Seen) -> bool {
+fn is_outermost(values: FutureValues, seen: &FutureEvent) -> bool {
     values == FutureValues::Coroutine && seen.before[1].is_some_and(|flags| flags & OUTERMOST != 0)
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn is_pool_thread(name: &str) -> bool {
 
 /// A poll or a drop of a future, or a waking of its task.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct FutureEvent {
     /// The process.
     pub process: u32,
     /// The polling thread.

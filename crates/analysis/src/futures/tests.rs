@@ -35,7 +35,7 @@ fn join(lines: &[Line], turn: usize) -> Vec<Span> {
     let (mut joiner, mut spans) = (joiner().keeping_polls(), Vec::new());
     let rotated = lines.iter().cycle().skip(turn).take(lines.len());
     for (thread, role, depth, ticks, address, before, after) in rotated.copied() {
-        joiner.seen(Seen {
+        joiner.seen(FutureEvent {
             process: 0,
             thread: ThreadId(thread),
             role,

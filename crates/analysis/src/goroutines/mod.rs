@@ -130,7 +130,7 @@ impl Visitor for Counter<'_> {
 }
 
 /// The facts about a goroutine, in ticks.
-struct Seen {
+struct GoroutineFacts {
     started: Option<calltap_trace::GoStart>,
     thread: ThreadId,
     calls: u64,
@@ -141,9 +141,9 @@ struct Seen {
     states: Option<States>,
 }
 
-impl Seen {
+impl GoroutineFacts {
     /// Adds a further part of the same goroutine.
-    fn add(&mut self, other: &Seen) {
+    fn add(&mut self, other: &GoroutineFacts) {
         self.calls += other.calls;
         self.waits = if self.span.1 > other.span.1 { self.waits } else { other.waits };
         self.states = self.states.zip(other.states).map(|(one, two)| one.and(two));
@@ -202,12 +202,12 @@ fn gather(
     source: &dyn Source,
     threads: &[ThreadId],
     counter: &Counter<'_>,
-) -> Result<BTreeMap<Key, Seen>, Error> {
+) -> Result<BTreeMap<Key, GoroutineFacts>, Error> {
     let meta = source.meta();
     let knows_waits = knows_waits(source) && !counter.parks_without_return;
     let mut chains = Chains::new(source);
     let knows_runs = knows_waits && chains.knows_runs()?;
-    let mut all = BTreeMap::<Key, Seen>::new();
+    let mut all = BTreeMap::<Key, GoroutineFacts>::new();
     for thread in threads {
         let (Some(Thread { process, goroutine: Some(number), started, .. }), Some(span)) =
             (meta.threads.get(thread.0 as usize), source.thread_span(*thread))
@@ -222,7 +222,7 @@ fn gather(
             let ticks = ticks_by_state(&chains.segments(*thread, span.0, span.1)?);
             (waited, states) = (Some(ticks.waited), Some(ticks.states(source)));
         }
-        let seen = Seen { started: *started, thread: *thread, calls, span, waited, waits, states };
+        let seen = GoroutineFacts { started: *started, thread: *thread, calls, span, waited, waits, states };
         match all.get_mut(&(*process, *number)) {
             Some(before) => before.add(&seen),
             None => drop(all.insert((*process, *number), seen)),
@@ -295,7 +295,7 @@ fn knows_waits(source: &dyn Source) -> bool {
     parking.peek().is_some() && parking.all(|site| site.tracers & bits != 0 && !is_disabled(site.id))
 }
 
-fn starter(seen: &Seen) -> Starter {
+fn starter(seen: &GoroutineFacts) -> Starter {
     match seen.started {
         None => Starter::Unknown,
         // A goroutine for a thread of C has no first function: the runtime did not note its start.
@@ -306,7 +306,12 @@ fn starter(seen: &Seen) -> Starter {
 }
 
 /// Names the function that a goroutine was started with: a traced one, else from its file.
-fn first_function(seen: &Seen, process: u32, symbols: &Symbols<'_>, options: &mut Options) -> Option<String> {
+fn first_function(
+    seen: &GoroutineFacts,
+    process: u32,
+    symbols: &Symbols<'_>,
+    options: &mut Options,
+) -> Option<String> {
     let address = seen.started.map(|started| started.function).filter(|address| *address != 0)?;
     let ticks = seen.span.0;
     if let Some(name) = symbols.code(seen.thread, ticks, address) {

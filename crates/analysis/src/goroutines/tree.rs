@@ -1,11 +1,11 @@
 //! The order of goroutines in the tree of starters.
 
-use super::{Key, Seen, Starter, starter};
+use super::{GoroutineFacts, Key, Starter, starter};
 use std::collections::{BTreeMap, HashSet};
 
 /// Returns the goroutines and their depths, each behind its starter; those with the same starter by
 /// number. A goroutine whose starter has no events begins a tree of its own.
-pub(super) fn in_order(all: &BTreeMap<Key, Seen>) -> Vec<(Key, usize)> {
+pub(super) fn in_order(all: &BTreeMap<Key, GoroutineFacts>) -> Vec<(Key, usize)> {
     let mut children = BTreeMap::<Key, Vec<Key>>::new();
     let mut roots = Vec::new();
     for (key, seen) in all {

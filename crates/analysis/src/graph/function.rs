@@ -7,7 +7,7 @@ use crate::paths::{NODES, NodeOff, Of, Paths};
 const CALLERS: usize = 64;
 
 /// Callers and callees of the requested functions.
-pub(crate) struct Found {
+pub(crate) struct FunctionGraph {
     /// Paths upwards: the children of a node are its callers.
     pub(crate) callers: Paths,
     /// The functions and, below them, their callees. A recursive call of the function is below it,
@@ -21,7 +21,7 @@ pub(crate) struct Found {
     pub(crate) off: Option<Off>,
 }
 
-impl Found {
+impl FunctionGraph {
     /// Returns the paths of the callees or the callers, whose root has the functions' time.
     pub(crate) fn whole(self, callers: bool) -> Paths {
         let mut paths = if callers { self.callers } else { self.callees };
@@ -32,10 +32,10 @@ impl Found {
 }
 
 /// Merges the callers and callees of all target nodes; `None` if there is no target.
-pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Found> {
+pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<FunctionGraph> {
     let empty = || Paths::switching(NODES, paths.off(0).is_some());
     let off = paths.off(0).map(|_| Off::default());
-    let mut found = Found { callers: empty(), callees: empty(), calls: 0, total: 0, off };
+    let mut found = FunctionGraph { callers: empty(), callees: empty(), calls: 0, total: 0, off };
     // For each node inside a target, the corresponding node of the callees.
     let mut images: Vec<Option<u32>> = vec![None; paths.nodes.len()];
     let mut any = false;

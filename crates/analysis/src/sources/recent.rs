@@ -90,7 +90,7 @@ impl Recent {
         let kind = self.meta.session.as_ref().map_or(ClockKind::Tsc, |session| session.clock);
         let pairs = self.moments.map(|(first, last)| [first, last]);
         let (clock, _) = ClockMap::new(kind, pairs.as_ref().map_or(&[], |pairs| &pairs[..]));
-        let mut threads: HashMap<ThreadId, Held> = HashMap::new();
+        let mut threads: HashMap<ThreadId, RecentEvents> = HashMap::new();
         // Threads without metadata are not shown.
         for batch in self.batches.iter().filter(|batch| (batch.thread.0 as usize) < self.meta.threads.len()) {
             let held = threads.entry(batch.thread).or_insert_with(|| self.open(batch.thread));
@@ -106,11 +106,11 @@ impl Recent {
     }
 
     /// Returns a thread without batches, with the calls open before the held events.
-    fn open(&self, thread: ThreadId) -> Held {
+    fn open(&self, thread: ThreadId) -> RecentEvents {
         let open = self.before.get(&thread).into_iter().flat_map(Stack::open);
         let events =
             open.map(|open| Event { ticks: open.start, site: open.site, kind: EventKind::Entry }).collect();
-        Held { open: Batch { thread, events, ..Batch::default() }, batches: Vec::new() }
+        RecentEvents { open: Batch { thread, events, ..Batch::default() }, batches: Vec::new() }
     }
 }
 
@@ -125,13 +125,13 @@ fn put<T: Clone>(list: &mut Vec<T>, at: u32, new: T) {
 }
 
 /// The held events of a thread.
-struct Held {
+struct RecentEvents {
     /// Entries of calls open before the held events.
     open: Batch,
     batches: Vec<Arc<Batch>>,
 }
 
-impl Held {
+impl RecentEvents {
     fn all(&self) -> impl Iterator<Item = &Batch> {
         [&self.open].into_iter().chain(self.batches.iter().map(Arc::as_ref))
     }
@@ -141,7 +141,7 @@ impl Held {
 pub struct Snapshot {
     meta: Arc<Meta>,
     clock: ClockMap,
-    threads: HashMap<ThreadId, Held>,
+    threads: HashMap<ThreadId, RecentEvents>,
     events: u64,
     /// Number of older events that were discarded.
     pub forgotten: u64,
@@ -183,11 +183,11 @@ impl Source for Snapshot {
     }
 
     fn batches(&self) -> Box<dyn BatchStream + '_> {
-        Box::new(Stream(Box::new(self.threads.values().flat_map(Held::all))))
+        Box::new(Stream(Box::new(self.threads.values().flat_map(RecentEvents::all))))
     }
 
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_> {
-        Box::new(Stream(Box::new(self.threads.get(&thread).into_iter().flat_map(Held::all))))
+        Box::new(Stream(Box::new(self.threads.get(&thread).into_iter().flat_map(RecentEvents::all))))
     }
 
     /// Context switches are not kept.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Selection of the calls of a timeline.
 #[derive(Clone, Debug)]
-pub(super) enum Kept {
+pub(super) enum CallSelection {
     /// All calls by depth, down to this number of levels.
     Levels(usize),
     /// Outermost activations of some functions, by site, on one level.
@@ -18,7 +18,7 @@ pub(super) enum Kept {
 /// The tracks of one thread under construction.
 pub(super) struct Gather<'a> {
     pub(super) source: &'a dyn Source,
-    pub(super) kept: Kept,
+    pub(super) kept: CallSelection,
     /// Beginning of the timeline, nanoseconds of the clock.
     pub(super) origin: u64,
     /// Calls that do not overlap this window are left out.
@@ -39,12 +39,12 @@ impl Gather<'_> {
 
     fn add(&mut self, depth: u32, site: SiteId, (start, end): (u64, u64), is_cut: bool) {
         let level = match &self.kept {
-            Kept::Levels(levels) if depth as usize >= *levels => {
+            CallSelection::Levels(levels) if depth as usize >= *levels => {
                 self.deeper += 1;
                 return;
             }
-            Kept::Levels(_) => depth as usize,
-            Kept::Only(_) => 0,
+            CallSelection::Levels(_) => depth as usize,
+            CallSelection::Only(_) => 0,
         };
         let (start, end) = (self.at(start), self.at(end));
         if end < self.window.0 || start > self.window.1 {
@@ -70,8 +70,8 @@ impl Gather<'_> {
 
     pub(super) fn is_kept(&self, site: SiteId) -> bool {
         match &self.kept {
-            Kept::Levels(_) => true,
-            Kept::Only(sites) => sites.get(site.0 as usize).is_some_and(|kept| *kept),
+            CallSelection::Levels(_) => true,
+            CallSelection::Only(sites) => sites.get(site.0 as usize).is_some_and(|kept| *kept),
         }
     }
 
@@ -93,14 +93,14 @@ impl Visitor for Gather<'_> {
             return;
         }
         self.open -= 1;
-        if self.open == 0 || matches!(self.kept, Kept::Levels(_)) {
+        if self.open == 0 || matches!(self.kept, CallSelection::Levels(_)) {
             self.add(call.depth, call.site, (call.start, call.end), call.ending.is_cut());
         }
     }
 
     #[inline]
     fn mark(&mut self, _: ThreadId, enter: &Enter) {
-        if self.is_kept(enter.site) && (self.open == 0 || matches!(self.kept, Kept::Levels(_))) {
+        if self.is_kept(enter.site) && (self.open == 0 || matches!(self.kept, CallSelection::Levels(_))) {
             self.add(enter.depth, enter.site, (enter.ticks, enter.ticks), false);
         }
     }

@@ -21,7 +21,7 @@ use crate::states::states;
 use crate::tree::{Stack, Totals};
 use block::{coarser, push, within};
 use calltap_trace::{Batch, SiteId, ThreadId};
-use gather::{Gather, Kept};
+use gather::{CallSelection, Gather};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Limits of memory.
@@ -65,7 +65,7 @@ impl Checkpoint {
 }
 
 /// Amounts held while events are read.
-struct Held {
+struct Amounts {
     /// Number of blocks in finished lanes.
     blocks: usize,
     frames: usize,
@@ -75,7 +75,7 @@ struct Held {
 
 /// A thread of the timeline; lanes are in ascending order of threads.
 #[derive(Default)]
-struct Lane {
+struct ThreadTimeline {
     thread: ThreadId,
     /// Levels from fine to coarse: the longest merged block, and the tracks by depth.
     levels: Vec<(u64, Vec<Vec<Block>>)>,
@@ -89,7 +89,7 @@ fn blocks(tracks: &[Vec<Block>]) -> usize {
     tracks.iter().map(Vec::len).sum()
 }
 
-impl Lane {
+impl ThreadTimeline {
     fn blocks(&self) -> usize {
         self.lost.len() + self.levels.iter().map(|(_, tracks)| blocks(tracks)).sum::<usize>()
     }
@@ -97,8 +97,8 @@ impl Lane {
 
 /// The calls of all threads.
 pub struct Timeline {
-    lanes: Vec<Lane>,
-    kept: Kept,
+    lanes: Vec<ThreadTimeline>,
+    kept: CallSelection,
     /// Nanoseconds of the clock at its beginning.
     origin: u64,
     end: u64,
@@ -124,7 +124,7 @@ impl Timeline {
         limits: Limits,
         progress: Progress<'_>,
     ) -> Result<(Timeline, Totals), Error> {
-        Self::build(source, limits, Kept::Levels(limits.depth), progress)
+        Self::build(source, limits, CallSelection::Levels(limits.depth), progress)
     }
 
     /// Reads all events and keeps the outermost calls of some functions, all on one level.
@@ -135,13 +135,13 @@ impl Timeline {
                 *kept = true;
             }
         }
-        Ok(Self::build(source, limits, Kept::Only(kept.into()), None)?.0)
+        Ok(Self::build(source, limits, CallSelection::Only(kept.into()), None)?.0)
     }
 
     fn build(
         source: &dyn Source,
         limits: Limits,
-        kept: Kept,
+        kept: CallSelection,
         mut progress: Progress<'_>,
     ) -> Result<(Timeline, Totals), Error> {
         let spans = threads_with_events(source).into_iter().filter_map(|thread| source.thread_span(thread));
@@ -149,10 +149,10 @@ impl Timeline {
         let mut timeline =
             Timeline { lanes: Vec::new(), kept, origin, end: 0, quantum: 0, bands: Mutex::default() };
         let (mut totals, mut damage) = (Totals::default(), Damage::default());
-        let mut held = Held { blocks: 0, frames: 0, stride: 1 };
+        let mut held = Amounts { blocks: 0, frames: 0, stride: 1 };
         for thread in threads_with_events(source) {
             totals.threads += 1;
-            timeline.lanes.push(Lane { thread, ..Lane::default() });
+            timeline.lanes.push(ThreadTimeline { thread, ..ThreadTimeline::default() });
             timeline.read(source, &limits, &mut held, (&mut totals, &mut damage), &mut progress);
         }
         damage.report(&mut totals);
@@ -166,7 +166,7 @@ impl Timeline {
         &mut self,
         source: &dyn Source,
         limits: &Limits,
-        held: &mut Held,
+        held: &mut Amounts,
         (totals, damage): (&mut Totals, &mut Damage),
         progress: &mut Progress<'_>,
     ) {
@@ -194,7 +194,7 @@ impl Timeline {
                 for track in gather.tracks.iter_mut().chain([&mut gather.lost]) {
                     *track = coarser(track, self.quantum);
                 }
-                held.blocks = self.lanes.iter().map(Lane::blocks).sum();
+                held.blocks = self.lanes.iter().map(ThreadTimeline::blocks).sum();
             }
             tell(progress, totals.events);
         }
@@ -238,7 +238,7 @@ impl Timeline {
 
     /// Keeps checkpoints within their limit: drops every second one, but not the beginnings of
     /// threads.
-    fn thin_out(&mut self, limits: &Limits, held: &mut Held) {
+    fn thin_out(&mut self, limits: &Limits, held: &mut Amounts) {
         while held.frames > limits.checkpoints && held.stride < 1 << 30 {
             held.stride *= 2;
             for lane in &mut self.lanes {
@@ -292,7 +292,7 @@ impl Timeline {
         lane.map_or((0, 0), |lane| (lane.levels.first().map_or(0, |(_, tracks)| tracks.len()), lane.deeper))
     }
 
-    fn lane(&self, thread: ThreadId) -> Option<&Lane> {
+    fn lane(&self, thread: ThreadId) -> Option<&ThreadTimeline> {
         let at = self.lanes.binary_search_by_key(&thread, |lane| lane.thread).ok()?;
         self.lanes.get(at)
     }
@@ -352,7 +352,7 @@ impl Timeline {
     fn read_again(
         &self,
         source: &dyn Source,
-        lane: &Lane,
+        lane: &ThreadTimeline,
         window: (u64, u64),
         resolution: u64,
     ) -> Option<Window> {
@@ -389,11 +389,11 @@ impl Timeline {
 
     /// Closes the calls that continue after the events read: their ends are those of the blocks
     /// that contain them.
-    fn close_known(&self, lane: &Lane, stack: &Stack, gather: &mut Gather<'_>) {
+    fn close_known(&self, lane: &ThreadTimeline, stack: &Stack, gather: &mut Gather<'_>) {
         let open = stack.open().filter(|open| gather.is_kept(open.site));
         let levels = match self.kept {
-            Kept::Levels(levels) => levels,
-            Kept::Only(_) => 1,
+            CallSelection::Levels(levels) => levels,
+            CallSelection::Only(_) => 1,
         };
         let open: Vec<(SiteId, u64)> = open.take(levels).map(|open| (open.site, open.start)).collect();
         for (level, (site, start)) in open.into_iter().enumerate() {

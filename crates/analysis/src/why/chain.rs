@@ -4,7 +4,7 @@
 //! The chain follows from the kernel's records alone; questions about open calls are collected on
 //! the way and answered later, in one pass ([`Stacks`]).
 
-use super::lane::{Lane, Readied, Segment, State, Wait, Within};
+use super::lane::{Readied, Segment, State, ThreadStates, Wait, Within};
 use super::parks::{Callers, Parks};
 use super::runs::Runs;
 use super::stacks::{Moment, Run, Stacks};
@@ -84,7 +84,7 @@ pub(crate) enum Waker {
 /// Builds chains.
 pub(crate) struct Chains<'s> {
     source: &'s dyn Source,
-    lanes: HashMap<ThreadId, Lane>,
+    lanes: HashMap<ThreadId, ThreadStates>,
     goroutines: HashMap<ThreadId, Parks>,
     /// Times in which threads ran goroutines, once needed.
     runs: Option<Runs>,
@@ -116,9 +116,9 @@ impl<'s> Chains<'s> {
     }
 
     /// Returns the kernel's records of a thread.
-    pub(crate) fn lane(&mut self, thread: ThreadId) -> Result<&Lane, Error> {
+    pub(crate) fn lane(&mut self, thread: ThreadId) -> Result<&ThreadStates, Error> {
         if !self.lanes.contains_key(&thread) {
-            let lane = Lane::new(self.source, thread)?;
+            let lane = ThreadStates::new(self.source, thread)?;
             self.lanes.insert(thread, lane);
         }
         Ok(&self.lanes[&thread])

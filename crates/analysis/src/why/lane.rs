@@ -6,7 +6,7 @@ use calltap_trace::{Edge, KernelLog, RunState, Switch, SystemCall, ThreadId, Wak
 
 /// The kernel's records of a thread. Times are in ticks.
 #[derive(Default)]
-pub(crate) struct Lane {
+pub(crate) struct ThreadStates {
     switches: Vec<Switch>,
     wakings: KernelLog<Waking>,
     calls: KernelLog<SystemCall>,
@@ -98,9 +98,9 @@ impl Wait {
     }
 }
 
-impl Lane {
-    pub(crate) fn new(source: &dyn Source, thread: ThreadId) -> Result<Lane, Error> {
-        Ok(Lane {
+impl ThreadStates {
+    pub(crate) fn new(source: &dyn Source, thread: ThreadId) -> Result<ThreadStates, Error> {
+        Ok(ThreadStates {
             switches: source.switches(thread)?.unwrap_or_default(),
             wakings: source.wakings(thread)?,
             calls: source.system_calls(thread)?,
@@ -214,11 +214,11 @@ mod tests {
     use super::*;
     use RunState::*;
 
-    fn lane() -> Lane {
+    fn lane() -> ThreadStates {
         let switch = |at, to| Switch { at, to };
         let waking = |at| Waking { at, interrupt: true, pid: 0, tid: 0, comm: String::new() };
         let call = |at, edge| SystemCall { at, number: 0, edge };
-        Lane {
+        ThreadStates {
             switches: vec![
                 switch(10, Running),
                 switch(20, Blocked),
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(lane().segments(5, 60), expected);
         assert_eq!(lane().segments(25, 30), [segment(25, 30, blocked(20, within, Some(35)))]);
         assert_eq!(lane().segments(36, 38), [segment(36, 38, State::Runnable)]);
-        assert_eq!(Lane::default().segments(1, 2), [segment(1, 2, State::Unknown)]);
+        assert_eq!(ThreadStates::default().segments(1, 2), [segment(1, 2, State::Unknown)]);
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         lane.wakings.entries[0].at = 19;
         assert_eq!(lane.segments(20, 40), [Segment { start: 20, end: 40, state: State::Runnable }]);
         assert_eq!(lane.waits()[0].1, 20);
-        let is_known = |lane: &Lane| lane.wait(20, 40).waking.is_some();
+        let is_known = |lane: &ThreadStates| lane.wait(20, 40).waking.is_some();
         // The waking came before the thread entered the system call that it waits in, or ran.
         for earlier in [17, 9] {
             lane.wakings.entries[0].at = earlier;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// The call to explain. Times are nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct CallToExplain {
     /// The thread that made the call.
     pub thread: ThreadId,
     /// The called function, if known.
@@ -27,7 +27,7 @@ pub struct Asked {
 /// thread of the chain: beginning and length of its part in the chain, and its waits there, each
 /// with beginning, length, and the thread that ended it, or null. Times of links count from
 /// `origin`.
-pub fn why_call(source: &dyn Source, asked: Asked, origin: u64) -> Result<Value, Error> {
+pub fn why_call(source: &dyn Source, asked: CallToExplain, origin: u64) -> Result<Value, Error> {
     let names = Names::new(source.meta(), false);
     let (from, to) = (ticks_at(source, asked.from_ns), ticks_at(source, asked.to_ns));
     let mut chains = Chains::new(source);

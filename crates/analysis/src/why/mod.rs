@@ -18,7 +18,7 @@ mod system_calls;
 mod text;
 
 pub use futures::{is_called, why_futures};
-pub use lit::{Asked, why_call};
+pub use lit::{CallToExplain, why_call};
 pub use locks::locks;
 pub use slow::Rule;
 

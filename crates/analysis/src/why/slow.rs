@@ -32,7 +32,7 @@ pub(crate) struct Slow {
 
 /// The slowest calls, and sums of all slow ones.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct SlowestCalls {
     pub(crate) slowest: Vec<Slow>,
     pub(crate) calls: u64,
     /// Time of all slow calls, ticks.
@@ -130,7 +130,7 @@ pub(crate) fn find(
     names: &Names<'_>,
     rules: &[Rule],
     most: usize,
-) -> Result<Found, Error> {
+) -> Result<SlowestCalls, Error> {
     let words: Vec<(Word, u64)> = rules.iter().map(|rule| (Word::new(&rule.function), rule.ns)).collect();
     let limit = |site: &calltap_trace::Site| {
         let own = words.iter().filter(|(word, _)| names.is(site.id, word));
@@ -143,5 +143,5 @@ pub(crate) fn find(
     let totals = run_by_thread(source, &mut search, None)?;
     let mut slowest: Vec<Slow> = search.kept.into_iter().flatten().collect();
     slowest.sort_by_key(|slow| (Reverse(slow.call.total), slow.call.start));
-    Ok(Found { slowest, calls: search.calls, ticks: search.ticks, totals })
+    Ok(SlowestCalls { slowest, calls: search.calls, ticks: search.ticks, totals })
 }

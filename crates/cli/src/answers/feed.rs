@@ -2,7 +2,7 @@
 //! thread that prints.
 
 use super::printer::Printer;
-use super::question::Asked;
+use super::question::Answer;
 use calltap_analysis::answers::{Listener, Question};
 use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Profile, Record, Switch, ThreadEncoder, ThreadId, Unpacker};
@@ -27,7 +27,7 @@ impl SumsSeen {
 
 /// Feeds a question's listener with records and events.
 pub struct Feed<'a> {
-    listener: Listener<Asked>,
+    listener: Listener<Answer>,
     unpacker: Unpacker,
     printer: &'a Printer,
     /// Whether the answer so far is drawn on the screen.
@@ -39,7 +39,7 @@ pub struct Feed<'a> {
 
 impl<'a> Feed<'a> {
     /// Returns a feed for a process that begins to be watched.
-    pub fn new(listener: Listener<Asked>, printer: &'a Printer, draws: bool, is_attached: bool) -> Feed<'a> {
+    pub fn new(listener: Listener<Answer>, printer: &'a Printer, draws: bool, is_attached: bool) -> Feed<'a> {
         let (unpacker, sums) = (Unpacker::default(), SumsSeen::default());
         Feed { listener, unpacker, printer, draws, is_attached, sums }
     }
@@ -50,7 +50,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Ends the recording and returns the listener with the whole answer.
-    pub fn finish(mut self) -> Listener<Asked> {
+    pub fn finish(mut self) -> Listener<Answer> {
         self.listener.finish();
         self.listener
     }

@@ -24,13 +24,13 @@ use crate::terminal::progress;
 use crate::terminal::started;
 use crate::{ending, live, many, record};
 use anyhow::{Context, Result, bail};
-use calltap_analysis::answers::{Known, Listener, Question};
+use calltap_analysis::answers::{Listener, QueryContext, Question};
 use calltap_analysis::{Names, Word, demangle, disabled, units};
 use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
 use printer::Printer;
-use question::{Asked, Kind};
+use question::{Answer, Kind};
 pub use question_subject::{QuestionSubject, take_trace};
 use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
@@ -54,8 +54,10 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     }
     let subject = match subject {
         QuestionSubject::File(path) => {
-            let known =
-                known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(String::new()))));
+            let known = known_of(
+                arguments,
+                QueryContext::new(globs, linker_names, Some(lookup::in_files(String::new()))),
+            );
             return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
         QuestionSubject::Program(command) => Subject::Program(command),
@@ -71,7 +73,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let starts = matches!(subject, Subject::Program(_));
     let root =
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
-    let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
+    let known = known_of(arguments, QueryContext::new(globs, linker_names, Some(lookup::in_files(root))));
     let mut words = kind.words(arguments);
     select::add_futures(&mut words, &subject)?;
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), kind.required())?;
@@ -88,7 +90,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Applies the user's choice of names and times.
-fn known_of(arguments: &Arguments, mut known: Known) -> Known {
+fn known_of(arguments: &Arguments, mut known: QueryContext) -> QueryContext {
     if output::is_short(arguments) {
         known.shorten_names();
     }
@@ -97,7 +99,7 @@ fn known_of(arguments: &Arguments, mut known: Known) -> Known {
 }
 
 fn of_process(
-    listener: Listener<Asked>,
+    listener: Listener<Answer>,
     kind: &Kind,
     options: &Options,
     arguments: &Arguments,
@@ -153,7 +155,7 @@ fn of_process(
 }
 
 fn of_file(
-    mut listener: Listener<Asked>,
+    mut listener: Listener<Answer>,
     kind: &Kind,
     path: &Path,
     arguments: &Arguments,
@@ -193,7 +195,7 @@ fn of_file(
 /// Writes the answer at the end. `disabled`: the functions that the overhead limit disabled
 /// meanwhile.
 fn answer(
-    listener: &mut Listener<Asked>,
+    listener: &mut Listener<Answer>,
     kind: &Kind,
     disabled: Vec<String>,
     out: &mut dyn Write,
@@ -215,7 +217,7 @@ fn answer(
 }
 
 /// Tells the notes of the session, and why the answer is incomplete, if it is.
-fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
+fn say(outcome: &SessionOutcome, known: &QueryContext, attaches: bool) {
     let mut notes = outcome.notes.clone();
     let [attaching, detaching] = &outcome.stops;
     notes.extend(attaches.then(|| record::stopped(attaching, detaching)));

@@ -10,7 +10,7 @@ use crate::terminal::output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{
-    Buckets, By, Count, CountBy, EndedCall, Entered, Form, Futures, Histogram, Known, Latency, Lines,
+    Buckets, By, Count, CountBy, EndedCall, Entered, Form, Futures, Histogram, Latency, Lines, QueryContext,
     Question, Spans, Stacks, Widths,
 };
 use calltap_selection::Selection;
@@ -165,31 +165,31 @@ impl Kind {
     }
 
     /// Returns an empty answer. `live`: intermediate results are shown.
-    pub fn ask(&self, live: bool) -> Asked {
+    pub fn ask(&self, live: bool) -> Answer {
         let limit = self.limit.map(|limit| limit as u64);
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
         match self.query {
-            Query::Count => Asked::Count(Count::new(self.limit)),
-            Query::CountBy(by) => Asked::CountBy(CountBy::new(by, self.limit)),
-            Query::Histogram(widths, by) => Asked::Histogram(Histogram::new(widths, by)),
+            Query::Count => Answer::Count(Count::new(self.limit)),
+            Query::CountBy(by) => Answer::CountBy(CountBy::new(by, self.limit)),
+            Query::Histogram(widths, by) => Answer::Histogram(Histogram::new(widths, by)),
             Query::Span(buckets) => {
                 let sides = self.read.sides.clone();
-                Asked::Spans(Box::new(Spans::new(sides, buckets, self.limit.unwrap_or(SLOWEST))))
+                Answer::Spans(Box::new(Spans::new(sides, buckets, self.limit.unwrap_or(SLOWEST))))
             }
-            Query::Latency(buckets, by) => Asked::Latency(Latency::new(buckets, by)),
+            Query::Latency(buckets, by) => Answer::Latency(Latency::new(buckets, by)),
             Query::Slower(ns) => self.lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
-            Query::Stacks => Asked::Stacks(Stacks::new(self.limit)),
+            Query::Stacks => Answer::Stacks(Stacks::new(self.limit)),
             Query::Watch => self.lines(Lines::new(form("calltap_watch_call"), None, limit)),
             Query::Futures(each) => {
                 let types = self.types.iter().map(|glob| Glob::new(glob)).collect();
                 let lines = each.then(|| form("calltap_future"));
-                Asked::Futures(Box::new(Futures::new(types, self.limit, lines, live).fitting(self.width)))
+                Answer::Futures(Box::new(Futures::new(types, self.limit, lines, live).fitting(self.width)))
             }
         }
     }
 
-    fn lines(&self, lines: Lines) -> Asked {
-        Asked::Lines(if self.sorted { lines.sorted() } else { lines })
+    fn lines(&self, lines: Lines) -> Answer {
+        Answer::Lines(if self.sorted { lines.sorted() } else { lines })
     }
 
     /// Whether the answer is a stream of lines instead of a table at the end.
@@ -315,7 +315,7 @@ fn by(arguments: &Arguments) -> By {
 }
 
 /// The answer so far, by the kind of question.
-pub enum Asked {
+pub enum Answer {
     /// See [`Count`].
     Count(Count),
     /// See [`CountBy`].
@@ -334,10 +334,10 @@ pub enum Asked {
     Futures(Box<Futures>),
 }
 
-impl Asked {
+impl Answer {
     /// Takes the sums of the program's profile tracer.
-    pub fn sums(&mut self, known: &Known, rows: &[Profile]) {
-        if let Asked::Count(count) = self {
+    pub fn sums(&mut self, known: &QueryContext, rows: &[Profile]) {
+        if let Answer::Count(count) = self {
             count.sums(known, rows);
         }
     }
@@ -345,50 +345,50 @@ impl Asked {
     /// Returns the lines that were not taken yet.
     pub fn take(&mut self) -> String {
         match self {
-            Asked::Lines(lines) => lines.take(),
-            Asked::Futures(futures) => futures.take(),
+            Answer::Lines(lines) => lines.take(),
+            Answer::Futures(futures) => futures.take(),
             _ => String::new(),
         }
     }
 
     /// Whether the limit of lines is reached.
     pub fn is_full(&self) -> bool {
-        matches!(self, Asked::Lines(lines) if lines.is_full())
+        matches!(self, Answer::Lines(lines) if lines.is_full())
     }
 
     fn question(&self) -> &dyn Question {
         match self {
-            Asked::Count(count) => count,
-            Asked::CountBy(count) => count,
-            Asked::Histogram(histogram) => histogram,
-            Asked::Spans(spans) => &**spans,
-            Asked::Latency(latency) => latency,
-            Asked::Stacks(stacks) => stacks,
-            Asked::Lines(lines) => lines,
-            Asked::Futures(futures) => &**futures,
+            Answer::Count(count) => count,
+            Answer::CountBy(count) => count,
+            Answer::Histogram(histogram) => histogram,
+            Answer::Spans(spans) => &**spans,
+            Answer::Latency(latency) => latency,
+            Answer::Stacks(stacks) => stacks,
+            Answer::Lines(lines) => lines,
+            Answer::Futures(futures) => &**futures,
         }
     }
 
     fn question_mut(&mut self) -> &mut dyn Question {
         match self {
-            Asked::Count(count) => count,
-            Asked::CountBy(count) => count,
-            Asked::Histogram(histogram) => histogram,
-            Asked::Spans(spans) => &mut **spans,
-            Asked::Latency(latency) => latency,
-            Asked::Stacks(stacks) => stacks,
-            Asked::Lines(lines) => lines,
-            Asked::Futures(futures) => &mut **futures,
+            Answer::Count(count) => count,
+            Answer::CountBy(count) => count,
+            Answer::Histogram(histogram) => histogram,
+            Answer::Spans(spans) => &mut **spans,
+            Answer::Latency(latency) => latency,
+            Answer::Stacks(stacks) => stacks,
+            Answer::Lines(lines) => lines,
+            Answer::Futures(futures) => &mut **futures,
         }
     }
 }
 
-impl Question for Asked {
+impl Question for Answer {
     fn enter(&mut self, function: u32) {
         self.question_mut().enter(function);
     }
 
-    fn entered(&mut self, known: &mut Known, entered: &Entered<'_>) {
+    fn entered(&mut self, known: &mut QueryContext, entered: &Entered<'_>) {
         self.question_mut().entered(known, entered);
     }
 
@@ -396,19 +396,19 @@ impl Question for Asked {
         self.question_mut().lost(from, to);
     }
 
-    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+    fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         self.question_mut().ended(known, ended);
     }
 
-    fn finish(&mut self, known: &Known) {
+    fn finish(&mut self, known: &QueryContext) {
         self.question_mut().finish(known);
     }
 
-    fn text(&self, known: &Known) -> String {
+    fn text(&self, known: &QueryContext) -> String {
         self.question().text(known)
     }
 
-    fn json(&self, known: &Known) -> Value {
+    fn json(&self, known: &QueryContext) -> Value {
         self.question().json(known)
     }
 }

@@ -4,7 +4,7 @@
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
 use anyhow::{Context, Result, anyhow, bail};
-use calltap_session::{CallTrigger, Flight, Kept, Slow, Subject, Subtree, Trigger};
+use calltap_session::{CallTrigger, Flight, KeepRules, Slow, Subject, Subtree, Trigger};
 use calltap_trace::{Action, SlowRule};
 
 /// Message of commands that show a trace instead of a process.
@@ -88,13 +88,13 @@ fn trigger(text: &str) -> Result<CallTrigger> {
 }
 
 /// Returns the changes of `set --graph`, `--callers` and `--depth`; an empty word clears a setting.
-pub fn kept(arguments: &Arguments) -> Result<Kept> {
+pub fn kept(arguments: &Arguments) -> Result<KeepRules> {
     let names = |flag| (!arguments.texts(flag).is_empty()).then(|| arguments.names(flag));
     let depth = match arguments.text("depth") {
         Some(text) if text.is_empty() => Some(0),
         _ => levels(arguments)?,
     };
-    Ok(Kept { roots: names("graph"), targets: names("callers"), depth })
+    Ok(KeepRules { roots: names("graph"), targets: names("callers"), depth })
 }
 
 /// Returns the value of `--depth`.

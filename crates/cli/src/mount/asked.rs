@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 type Answer<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
 /// A request that is answered once.
-pub struct Asked<T> {
+pub struct PendingReply<T> {
     tid: u32,
     state: Mutex<State<T>>,
 }
@@ -36,11 +36,11 @@ pub trait Early: Send + Sync {
     fn waits(&self) -> bool;
 }
 
-impl<T: Copy> Asked<T> {
+impl<T: Copy> PendingReply<T> {
     /// Returns a request of the thread `tid`. `early`: the answer if the request cannot wait until
     /// its operation is begun.
-    pub fn new(tid: u32, early: Result<T, Errno>, answer: Answer<T>) -> Asked<T> {
-        Asked { tid, state: Mutex::new(State { answer: Some(answer), early: Some(early) }) }
+    pub fn new(tid: u32, early: Result<T, Errno>, answer: Answer<T>) -> PendingReply<T> {
+        PendingReply { tid, state: Mutex::new(State { answer: Some(answer), early: Some(early) }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -67,7 +67,7 @@ impl<T: Copy> Asked<T> {
     }
 }
 
-impl<T: Copy + Send> Early for Asked<T> {
+impl<T: Copy + Send> Early for PendingReply<T> {
     fn waits(&self) -> bool {
         let mut state = self.state();
         let Some(early) = state.early else { return state.answer.is_some() };

@@ -7,9 +7,9 @@
 //! EINTR, as the kernel's own does.
 //!
 //! The waiting thread may also belong to the traced process, for which calltap itself waits;
-//! [`Asked`] handles that.
+//! [`PendingReply`] handles that.
 
-use super::asked::{Asked, Early, is_held};
+use super::asked::{Early, PendingReply, is_held};
 use super::server::Server;
 use calltap_session::ProcessStatus as Status;
 use calltap_tracefs::Read;
@@ -41,7 +41,7 @@ struct Reader {
 #[derive(Default)]
 pub struct Waiting {
     waiters: Mutex<Vec<Waiter>>,
-    came: Condvar,
+    changed: Condvar,
     closed: AtomicBool,
 }
 
@@ -65,23 +65,23 @@ impl Waiting {
         tid: u32,
         early: Result<T, Io>,
         answer: impl FnOnce(Result<T, Io>) + Send + 'static,
-    ) -> Arc<Asked<T>> {
-        let asked = Arc::new(Asked::new(tid, early, Box::new(answer)));
-        let own: Arc<dyn Early> = Arc::<Asked<T>>::clone(&asked);
+    ) -> Arc<PendingReply<T>> {
+        let asked = Arc::new(PendingReply::new(tid, early, Box::new(answer)));
+        let own: Arc<dyn Early> = Arc::<PendingReply<T>>::clone(&asked);
         self.add(Waiter::Asker(own));
         asked
     }
 
     fn add(&self, waiter: Waiter) {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
-        self.came.notify_all();
+        self.changed.notify_all();
     }
 
     /// Ends the thread: no further request arrives.
     pub fn close(&self) {
         let _waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
         self.closed.store(true, Release);
-        self.came.notify_all();
+        self.changed.notify_all();
     }
 
     fn attend(&self, server: &Server) {
@@ -89,7 +89,7 @@ impl Waiting {
         while !closed() {
             let none = |waiters: &mut Vec<Waiter>| waiters.is_empty() && !closed();
             let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut waiters = self.came.wait_while(waiters, none).unwrap_or_else(PoisonError::into_inner);
+            let mut waiters = self.changed.wait_while(waiters, none).unwrap_or_else(PoisonError::into_inner);
             let all = std::mem::take(&mut *waiters);
             drop(waiters);
             let left: Vec<Waiter> = all.into_iter().filter_map(|waiter| waiter.look(server)).collect();

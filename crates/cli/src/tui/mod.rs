@@ -14,7 +14,7 @@ mod table;
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::input;
-use crate::seen::Seen;
+use crate::observed::ObservedProcess;
 use crate::terminal::output;
 use crate::terminal::progress::Progress;
 use crate::top::{self, screen, several, several::Watching, view::heading};
@@ -90,7 +90,7 @@ fn file(path: PathBuf, short: bool) -> Result<()> {
 fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
     let interval = top::interval(arguments)?;
     let (all, short) = (Watching::new(pids, arguments)?, output::is_short(arguments));
-    let seen: Vec<Seen> = pids.iter().map(|pid| Seen::new(*pid)).collect();
+    let seen: Vec<ObservedProcess> = pids.iter().map(|pid| ObservedProcess::new(*pid)).collect();
     let (outcomes, shown) = thread::scope(|scope| {
         let watching: Vec<_> = all
             .iter()
@@ -105,7 +105,7 @@ fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
         }
         let begun: Vec<usize> = (0..seen.len()).filter(|at| has_begun(*at)).collect();
         let is_over = || begun.iter().all(|at| watching[*at].is_finished());
-        let begun: Vec<&Seen> = begun.iter().map(|at| &seen[*at]).collect();
+        let begun: Vec<&ObservedProcess> = begun.iter().map(|at| &seen[*at]).collect();
         let shown = match &begun[..] {
             [] => Ok(()),
             begun => on_screen(|terminal, keys| look(begun, terminal, keys, short, &is_over)),
@@ -119,7 +119,7 @@ fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
 
 /// Shows one of the processes at a time.
 fn look(
-    all: &[&Seen],
+    all: &[&ObservedProcess],
     terminal: &mut DefaultTerminal,
     keys: &Receiver<Event>,
     short: bool,

@@ -9,7 +9,7 @@ use calltap_analysis::explore::{
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
 use calltap_analysis::values::FormattedValue;
-use calltap_analysis::why::{Asked, why_call};
+use calltap_analysis::why::{CallToExplain, why_call};
 use calltap_analysis::{Names, Off, Source, disabled, incidents};
 use calltap_trace::{Incident, SiteId, ThreadId};
 use serde_json::{Value, json};
@@ -169,14 +169,14 @@ fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
         };
         text += if text.len() > 1 { "," } else { "" };
         let (thread, tracks) = (ThreadId(thread), (first, last));
-        let lane = Lane { thread, tracks, window: (from, to), resolution, of_states: resolution };
+        let lane = TimelineRequest { thread, tracks, window: (from, to), resolution, of_states: resolution };
         lane.write(explorer, focus.as_deref(), &mut text)?;
     }
     Ok(text + "]")
 }
 
 /// A request for a thread's timeline.
-pub struct Lane {
+pub struct TimelineRequest {
     /// The thread.
     pub thread: ThreadId,
     /// The first and the last depth.
@@ -189,7 +189,7 @@ pub struct Lane {
     pub of_states: u64,
 }
 
-impl Lane {
+impl TimelineRequest {
     /// Writes the timeline. `focus`: the timeline of the chosen function, whose calls are added.
     pub fn write<S: Source + Sync>(
         &self,
@@ -197,7 +197,8 @@ impl Lane {
         focus: Option<&Timeline>,
         text: &mut String,
     ) -> Result<(), Refusal> {
-        let Lane { thread, tracks: (first, last), window: (from, to), resolution, of_states } = *self;
+        let TimelineRequest { thread, tracks: (first, last), window: (from, to), resolution, of_states } =
+            *self;
         let window = explorer.timeline.window(&explorer.source, thread, (from, to), resolution);
         let _ = write!(text, "{{\"thread\":{},\"lost\":", thread.0);
         blocks(explorer, &window.lost, text);
@@ -278,7 +279,7 @@ fn why<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Va
     let origin = explorer.timeline.origin();
     let at = |key| Ok(query.number::<u64>(key)?.saturating_add(origin));
     let (thread, site) = (ThreadId(query.number("thread")?), Some(SiteId(query.number("f")?)));
-    let asked = Asked { thread, site, from_ns: at("from")?, to_ns: at("to")? };
+    let asked = CallToExplain { thread, site, from_ns: at("from")?, to_ns: at("to")? };
     why_call(&explorer.source, asked, origin).map_err(|error| Refusal::new(500, &error.to_string()))
 }
 

@@ -18,7 +18,7 @@ use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::command_line::values;
 use crate::input;
-use crate::seen::Seen;
+use crate::observed::ObservedProcess;
 use crate::terminal::progress::Progress;
 use crate::terminal::units::bytes;
 use crate::top::{self, several, several::Watching};
@@ -156,7 +156,8 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
     let server = Server::new(port)?;
     // The flag is set up first: a signal may arrive right after the end of the process.
     let over = end_flag()?;
-    let one = |pid: &u32| Process { seen: Seen::new(*pid), ended: AtomicBool::new(false), pid: *pid };
+    let one =
+        |pid: &u32| Process { seen: ObservedProcess::new(*pid), ended: AtomicBool::new(false), pid: *pid };
     let subjects: Vec<Process> = pids.iter().map(one).collect();
     let (shown, result) = thread::scope(|scope| {
         let watch = |(one, subject): (&'_ Watching, &'_ Process)| {

@@ -8,7 +8,7 @@ use super::api::{self, Query, Refusal};
 use super::compare::Compared;
 use super::server::FILES;
 use anyhow::{Context, Result, anyhow};
-use calltap_analysis::explore::{Explorer, Place};
+use calltap_analysis::explore::{CallId, Explorer};
 use calltap_analysis::{Source, units};
 use calltap_trace::SiteId;
 use serde_json::{Value, json};
@@ -171,12 +171,12 @@ fn values<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
     let functions = by_time(explorer).into_iter().filter_map(|site| explorer.function(SiteId(site)));
     let functions: Vec<_> = functions.filter(|function| explorer.has_values(function)).take(VALUED).collect();
     let slowest = functions.iter().flat_map(|function| explorer.slowest(function));
-    let calls: Vec<Place> = slowest.map(|call| (call.thread, call.start_ns, call.depth)).collect();
+    let calls: Vec<CallId> = slowest.map(|call| (call.thread, call.start_ns, call.depth)).collect();
     if calls.is_empty() {
         return Ok(json!({}));
     }
     let found = explorer.values_of(&functions, &calls)?;
-    let named = |(thread, start, depth): &Place| format!("{}.{start}.{depth}", thread.0);
+    let named = |(thread, start, depth): &CallId| format!("{}.{start}.{depth}", thread.0);
     Ok(found.iter().map(|(place, values)| (named(place), api::values_json(values))).collect())
 }
 
@@ -232,7 +232,7 @@ fn lanes<S: Source + Sync>(explorer: &Explorer<S>) -> Result<(u64, String)> {
     let mut text = String::from("[");
     for thread in timeline.threads() {
         text += if text.len() > 1 { "," } else { "" };
-        let lane = api::Lane { thread, tracks: (0, u32::MAX), window, resolution, of_states };
+        let lane = api::TimelineRequest { thread, tracks: (0, u32::MAX), window, resolution, of_states };
         lane.write(explorer, None, &mut text).map_err(|Refusal { why, .. }| anyhow!("{why}"))?;
     }
     Ok((resolution, text + "]"))

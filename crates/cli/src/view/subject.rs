@@ -2,7 +2,7 @@
 
 use super::api::{self, Query, Refusal};
 use super::compare::Compared;
-use crate::seen::Seen;
+use crate::observed::ObservedProcess;
 use crate::top::switches::State;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::units::one_line;
@@ -120,7 +120,7 @@ impl Subject for File {
 /// A watched process.
 pub struct Process {
     /// The observed calls and state.
-    pub seen: Seen,
+    pub seen: ObservedProcess,
     /// Whether the process is no longer watched.
     pub ended: AtomicBool,
     /// Process id.

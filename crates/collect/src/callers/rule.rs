@@ -44,9 +44,9 @@ pub enum Rule {
         /// The frame's address.
         cfa: Cfa,
         /// The return address.
-        rip: Place,
+        rip: RegisterLocation,
         /// The caller's frame pointer.
-        rbp: Place,
+        rbp: RegisterLocation,
         /// Whether the kernel has built the frame, so that the caller was interrupted.
         signal: bool,
     },
@@ -65,7 +65,7 @@ pub enum Cfa {
 
 /// The location of a register of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum RegisterLocation {
     /// The register is unchanged.
     Same,
     /// The register is lost.
@@ -99,8 +99,12 @@ pub enum Undone {
 
 impl Rule {
     /// The rule of a function that has set up its frame pointer.
-    pub const FRAME_POINTER: Rule =
-        Rule::Saved { cfa: Cfa::Rbp(16), rip: Place::At(-8), rbp: Place::At(-16), signal: false };
+    pub const FRAME_POINTER: Rule = Rule::Saved {
+        cfa: Cfa::Rbp(16),
+        rip: RegisterLocation::At(-8),
+        rbp: RegisterLocation::At(-16),
+        signal: false,
+    };
 
     /// Converts a row of unwinding information.
     pub fn of(frames: &EhFrame<Bytes<'_>>, found: &Description<'_>, row: &UnwindTableRow<usize>) -> Rule {
@@ -115,16 +119,16 @@ impl Rule {
             CfaRule::Expression(expression) => code(expression).map(Cfa::Expression),
         };
         let place = |register| match row.register(register) {
-            None | Some(RegisterRule::SameValue) => Place::Same,
-            Some(RegisterRule::Offset(offset)) => Place::At(offset),
-            Some(RegisterRule::ValOffset(offset)) => Place::Is(offset),
+            None | Some(RegisterRule::SameValue) => RegisterLocation::Same,
+            Some(RegisterRule::Offset(offset)) => RegisterLocation::At(offset),
+            Some(RegisterRule::ValOffset(offset)) => RegisterLocation::Is(offset),
             Some(RegisterRule::Expression(expression)) => {
-                code(&expression).map_or(Place::Lost, Place::AtExpression)
+                code(&expression).map_or(RegisterLocation::Lost, RegisterLocation::AtExpression)
             }
             Some(RegisterRule::ValExpression(expression)) => {
-                code(&expression).map_or(Place::Lost, Place::IsExpression)
+                code(&expression).map_or(RegisterLocation::Lost, RegisterLocation::IsExpression)
             }
-            Some(_) => Place::Lost,
+            Some(_) => RegisterLocation::Lost,
         };
         if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
             return Rule::Outermost;
@@ -156,7 +160,7 @@ impl Rule {
     }
 }
 
-impl Place {
+impl RegisterLocation {
     fn value(
         &self,
         cfa: u64,
@@ -165,12 +169,12 @@ impl Place {
         read: &impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
         match self {
-            Place::Same => own,
-            Place::Lost => None,
-            Place::At(offset) => read(cfa.wrapping_add_signed(*offset)),
-            Place::Is(offset) => Some(cfa.wrapping_add_signed(*offset)),
-            Place::AtExpression(code) => read(code.evaluate(Some(cfa), registers, read)?),
-            Place::IsExpression(code) => code.evaluate(Some(cfa), registers, read),
+            RegisterLocation::Same => own,
+            RegisterLocation::Lost => None,
+            RegisterLocation::At(offset) => read(cfa.wrapping_add_signed(*offset)),
+            RegisterLocation::Is(offset) => Some(cfa.wrapping_add_signed(*offset)),
+            RegisterLocation::AtExpression(code) => read(code.evaluate(Some(cfa), registers, read)?),
+            RegisterLocation::IsExpression(code) => code.evaluate(Some(cfa), registers, read),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Stacks written by hand, undone by rules written by hand.
 
-use super::rule::{Cfa, Place, Undone};
+use super::rule::{Cfa, RegisterLocation, Undone};
 use super::*;
 use calltap_abi::frames::Piece;
 
@@ -12,8 +12,8 @@ fn unwinding(rules: &[(u64, Rule)]) -> Unwinding {
     Unwinding { processes: HashMap::from([(7, Process { texts: Vec::new(), rules })]), words: Vec::new() }
 }
 
-fn saved(cfa: Cfa, rbp: Place, signal: bool) -> Rule {
-    Rule::Saved { cfa, rip: Place::At(-8), rbp, signal }
+fn saved(cfa: Cfa, rbp: RegisterLocation, signal: bool) -> Rule {
+    Rule::Saved { cfa, rip: RegisterLocation::At(-8), rbp, signal }
 }
 
 fn check(rules: &[(u64, Rule)], rbp: u64, words: &[u64], expected: (&[u64], bool)) {
@@ -28,7 +28,7 @@ fn check(rules: &[(u64, Rule)], rbp: u64, words: &[u64], expected: (&[u64], bool
 
 #[test]
 fn a_path_is_whole_where_its_outermost_function_says_so() {
-    let rsp = |bytes| saved(Cfa::Rsp(bytes), Place::Same, false);
+    let rsp = |bytes| saved(Cfa::Rsp(bytes), RegisterLocation::Same, false);
     let rules = [(0x40_0fff, rsp(24)), (0x40_1fff, Rule::Outermost)];
     check(&rules, 0, &[0x40_1000, 1, 2, 0x40_2000, 3], (&[0x40_1000, 0x40_2000], true));
     // The copy ends in front of the next return address, or the code has no rule.
@@ -52,14 +52,15 @@ fn frame_pointers_are_followed_while_ascending() {
 
 #[test]
 fn interrupted_frame_is_looked_up_by_exact_address() {
-    let handler = saved(Cfa::Rsp(24), Place::At(-16), true);
+    let handler = saved(Cfa::Rsp(24), RegisterLocation::At(-16), true);
     let rules = [(0x40_0fff, handler), (0x40_2000, Rule::Outermost)];
     check(&rules, 0, &[0x40_1000, 0, 0, 0x40_2000], (&[0x40_1000, 0x40_2001], true));
 }
 
 #[test]
 fn lost_piece_ends_the_unwound_path() {
-    let rules = [(0x40_0fff, saved(Cfa::Rsp(1024), Place::Same, false)), (0x40_1fff, Rule::Outermost)];
+    let rules =
+        [(0x40_0fff, saved(Cfa::Rsp(1024), RegisterLocation::Same, false)), (0x40_1fff, Rule::Outermost)];
     let mut words = vec![0; 192];
     (words[0], words[128]) = (0x40_1000, 0x40_2000);
     check(&rules, 0, &words, (&[0x40_1000, 0x40_2000], true));
@@ -75,10 +76,10 @@ fn lost_piece_ends_the_unwound_path() {
 fn unwinding_reports_how_a_path_ends() {
     let registers = Registers { rip: 1, rsp: START, rbp: None };
     let read = |_: u64| Some(0x40_1000);
-    let down = saved(Cfa::Rsp(0), Place::Same, false);
+    let down = saved(Cfa::Rsp(0), RegisterLocation::Same, false);
     assert!(matches!(down.apply(registers, &read), Undone::Unknown));
     assert!(matches!(Rule::Outermost.apply(registers, &read), Undone::Outermost));
-    let up = saved(Cfa::Rsp(16), Place::Lost, false);
+    let up = saved(Cfa::Rsp(16), RegisterLocation::Lost, false);
     let Undone::Caller(caller, false) = up.apply(registers, &read) else { panic!("no caller") };
     assert_eq!(caller, Registers { rip: 0x40_1000, rsp: START + 16, rbp: None });
 }

@@ -13,12 +13,12 @@ const STANDSTILLS: u64 = 1 << 32;
 
 /// A time for which calltap held a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldTime {
     /// Index of the process; `None`: `tid` is an id in the recorder's namespace.
     pub(super) process: Option<u32>,
     /// Id of the thread in its process's namespace.
     pub(super) tid: u32,
-    /// Number of the standstill or wait. A later `Held` with the same number replaces this one.
+    /// Number of the standstill or wait. A later `HeldTime` with the same number replaces this one.
     pub(super) number: u64,
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub(super) time: RangeInclusive<u64>,
@@ -45,11 +45,11 @@ impl HeldThreads {
 
     /// Gives each hold that began or changed since the last call. Returns false if more waits have
     /// begun than the table keeps.
-    pub(super) fn take(&mut self, shared: &Shared, give: &mut dyn FnMut(Held)) -> bool {
+    pub(super) fn take(&mut self, shared: &Shared, give: &mut dyn FnMut(HeldTime)) -> bool {
         for moment in self.watch.take() {
             self.standstills += 1;
             let (number, time) = (self.standstills, moment.at..=moment.at);
-            give(Held { process: None, tid: moment.tid, number, time });
+            give(HeldTime { process: None, tid: moment.tid, number, time });
         }
         let Some(all) = shared.waits() else { return true };
         let (now, end) = (clock::monotonic_ns(), shared.control().waits.load(Acquire));
@@ -60,7 +60,12 @@ impl HeldThreads {
         self.open.retain(|number| match waits::slot(all, *number).read(*number) {
             Some(wait) => {
                 let time = wait.from..=wait.to;
-                give(Held { process: Some(wait.process), tid: wait.tid, number: u64::from(*number), time });
+                give(HeldTime {
+                    process: Some(wait.process),
+                    tid: wait.tid,
+                    number: u64::from(*number),
+                    time,
+                });
                 wait.to >= now
             }
             // The thread is filling the slot in, unless a later wait has used it.

@@ -2,7 +2,7 @@
 //! system calls.
 
 use super::Collector;
-use super::held::{Held, HeldThreads};
+use super::held::{HeldThreads, HeldTime};
 use crate::waits::kernel::{Kernel, Tracepoints};
 use crate::waits::switches::{self, Switches};
 use calltap_sched::{Refused, Sched};
@@ -56,7 +56,7 @@ impl Collector<'_> {
         let Some(mut switches) = self.kernel.switches.take() else { return };
         switches.read();
         if let Some(mut held) = self.kernel.held.take() {
-            let is_complete = held.take(self.shared, &mut |Held { process, tid, number, time }| {
+            let is_complete = held.take(self.shared, &mut |HeldTime { process, tid, number, time }| {
                 let task = process.map_or(tid, |process| {
                     let pid = self.processes.pids.get(process as usize).copied().unwrap_or(0);
                     self.task(process, pid, tid)

@@ -23,7 +23,7 @@ const MOST: usize = 1 << 17;
 
 /// An event that is held back, with its values and copy of the stack.
 #[derive(Debug)]
-struct Held {
+struct DelayedEvent {
     raw: RawEvent,
     values: Vec<u8>,
     stack: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct Switching {
     /// Batches of disabled functions, oldest first, at times up to which events are not read yet.
     off: VecDeque<Arc<SwitchedOff>>,
     /// Events from these times.
-    held: Vec<Held>,
+    held: Vec<DelayedEvent>,
 }
 
 impl Switching {
@@ -70,7 +70,7 @@ struct Fates {
 }
 
 impl Fates {
-    fn new(held: &[Held]) -> Fates {
+    fn new(held: &[DelayedEvent]) -> Fates {
         let (mut next, mut behind) = (HashMap::new(), vec![None; held.len()]);
         for (held, behind) in held.iter().zip(&mut behind).rev() {
             if held.raw.code() != code::CALL {
@@ -102,7 +102,7 @@ impl Switching {
         self.end_before(raw.ticks, pairs);
         let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
         if is_meanwhile && self.held.len() < MOST {
-            self.held.push(Held { raw, values: values.to_vec(), stack: stack.to_vec() });
+            self.held.push(DelayedEvent { raw, values: values.to_vec(), stack: stack.to_vec() });
             return true;
         }
         self.release(false, pairs);
@@ -128,7 +128,7 @@ impl Switching {
     pub(crate) fn release(&mut self, passed: bool, pairs: &mut Pairs<'_>) {
         let held = take(&mut self.held);
         let mut fates = Fates::new(&held);
-        for (place, Held { raw, values, stack }) in held.iter().enumerate() {
+        for (place, DelayedEvent { raw, values, stack }) in held.iter().enumerate() {
             while let Some((frame, site)) = pairs.open.innermost_before(*raw)
                 && self.is_unseen(site, raw.ticks)
                 && fates.is_over(frame, passed)

@@ -83,7 +83,7 @@ struct Part {
 
 /// The state of one thread.
 #[derive(Default)]
-pub(super) struct Lane {
+pub(super) struct SlowFilter {
     calls: Calls<()>,
     last: u64,
     /// Open calls of functions with rules, outermost first.
@@ -103,7 +103,7 @@ pub(super) struct Lane {
     pub(super) too_large: u64,
 }
 
-impl Lane {
+impl SlowFilter {
     /// Takes the next event, with the limit of the function it enters if that has one. Kept events
     /// are handed to `out`. `room` events may still be held back.
     pub(super) fn take(
@@ -343,7 +343,7 @@ impl Lane {
 
     /// Returns the totals of the thread, based on what could be read of it.
     pub(super) fn loss(&self, read: &Loss) -> Loss {
-        let Lane { kept, lost, .. } = self;
+        let SlowFilter { kept, lost, .. } = self;
         Loss {
             entries: kept.entries,
             exits: kept.exits,

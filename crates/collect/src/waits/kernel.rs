@@ -34,7 +34,7 @@ struct Piece<T> {
 
 /// The entries of one of the session's threads that were not handed over.
 #[derive(PartialEq, Eq, Debug)]
-struct Lane<T> {
+struct PendingRecords<T> {
     /// Pieces that a loss has ended.
     over: Vec<Piece<T>>,
     from: u64,
@@ -43,7 +43,7 @@ struct Lane<T> {
     seen: usize,
 }
 
-impl<T> Lane<T> {
+impl<T> PendingRecords<T> {
     /// Ends the present piece at a loss, and begins the next behind it.
     fn lose(&mut self, from: u64, to: u64) {
         let entries = std::mem::take(&mut self.entries);
@@ -69,7 +69,7 @@ impl<T> Lane<T> {
 /// The entries of one stream, by thread.
 struct Lanes<T> {
     stream: Stream<T>,
-    lanes: HashMap<u32, Lane<T>>,
+    lanes: HashMap<u32, PendingRecords<T>>,
     /// Entries of threads that have recorded nothing yet, with their thread ids.
     unclaimed: VecDeque<(u32, T)>,
     /// Time from which `unclaimed` is complete.
@@ -95,7 +95,7 @@ impl<T: Timed + Clone> Lanes<T> {
         // A program that a process executes keeps its thread's id, and continues with its entries.
         self.lanes.entry(tid).or_insert_with(|| {
             let own = self.unclaimed.iter().filter(|(of, _)| *of == tid).map(|(_, entry)| entry.clone());
-            Lane { over: Vec::new(), from: self.unclaimed_since, entries: own.collect(), seen: 0 }
+            PendingRecords { over: Vec::new(), from: self.unclaimed_since, entries: own.collect(), seen: 0 }
         });
     }
 
@@ -105,7 +105,7 @@ impl<T: Timed + Clone> Lanes<T> {
     }
 
     fn change(
-        lanes: &mut HashMap<u32, Lane<T>>,
+        lanes: &mut HashMap<u32, PendingRecords<T>>,
         unclaimed: &mut VecDeque<(u32, T)>,
         since: &mut u64,
         change: Change<T>,
@@ -138,7 +138,7 @@ impl<T: Timed + Clone> Lanes<T> {
     fn end(&mut self, tid: u32) -> Vec<Piece<T>> {
         let Self { stream, lanes, unclaimed, unclaimed_since, .. } = self;
         stream.rest_of(tid, &mut |change| Self::change(lanes, unclaimed, unclaimed_since, change));
-        let last = |lane: &Lane<T>| lane.entries.last().map_or(0, Timed::at);
+        let last = |lane: &PendingRecords<T>| lane.entries.last().map_or(0, Timed::at);
         let lane = lanes.remove(&tid);
         lane.map(|mut lane| lane.take(last(&lane).max(self.until))).unwrap_or_default()
     }
@@ -369,13 +369,13 @@ mod tests {
         let mut come =
             |tid, at, cpu| places.see(tid, ThreadEvent { at, cpu, kind: ThreadEventKind::SwitchedIn });
         let moved = |at, from, to| Some(Incident { at, what: IncidentKind::Migration { from, to } });
-        let came = [come(7, 1, 0), come(8, 2, 1), come(7, 3, 0), come(7, 4, 1), come(7, 5, 0)];
-        assert_eq!(came, [None, None, None, moved(4, 0, 1), moved(5, 1, 0)]);
+        let moves = [come(7, 1, 0), come(8, 2, 1), come(7, 3, 0), come(7, 4, 1), come(7, 5, 0)];
+        assert_eq!(moves, [None, None, None, moved(4, 0, 1), moved(5, 1, 0)]);
     }
 
     #[test]
     fn loss_ends_known_states_and_reading_continues() {
-        let mut lane = Lane { over: Vec::new(), from: 10, entries: vec![waking(12)], seen: 0 };
+        let mut lane = PendingRecords { over: Vec::new(), from: 10, entries: vec![waking(12)], seen: 0 };
         lane.lose(20, 30);
         lane.entries.push(waking(35));
         let pieces = lane.take(40);

@@ -18,7 +18,7 @@ const STRANGERS: usize = 1024;
 const SILENT_NS: u64 = 10_000_000_000;
 
 /// The switches of a thread.
-struct Lane {
+struct ThreadSwitches {
     /// Switches that were not handed over.
     switches: Vec<Switch>,
     /// State after the last switch.
@@ -33,9 +33,9 @@ struct Lane {
     holds: Holds,
 }
 
-impl Lane {
-    fn new(assumed: Option<u64>) -> Lane {
-        let mut lane = Lane {
+impl ThreadSwitches {
+    fn new(assumed: Option<u64>) -> ThreadSwitches {
+        let mut lane = ThreadSwitches {
             switches: Vec::new(),
             state: RunState::Unknown,
             last: 0,
@@ -93,7 +93,7 @@ impl Lane {
 /// Takes the switches of all threads, and hands those of the session's threads to the consumer.
 pub(crate) struct Switches {
     sched: Sched,
-    lanes: HashMap<u32, Lane>,
+    lanes: HashMap<u32, ThreadSwitches>,
     /// Threads that were watched from the start and have made no switch.
     first: BTreeSet<u32>,
     /// Id of each of the session's threads.
@@ -109,12 +109,12 @@ impl Switches {
     }
 
     fn lane<'l>(
-        lanes: &'l mut HashMap<u32, Lane>,
+        lanes: &'l mut HashMap<u32, ThreadSwitches>,
         first: &mut BTreeSet<u32>,
         since: u64,
         tid: u32,
-    ) -> &'l mut Lane {
-        lanes.entry(tid).or_insert_with(|| Lane::new(first.remove(&tid).then_some(since)))
+    ) -> &'l mut ThreadSwitches {
+        lanes.entry(tid).or_insert_with(|| ThreadSwitches::new(first.remove(&tid).then_some(since)))
     }
 
     /// Notes that a thread, whose id is `tid` in calltap's pid namespace, has recorded events.
@@ -142,7 +142,12 @@ impl Switches {
         }
     }
 
-    fn change(lanes: &mut HashMap<u32, Lane>, first: &mut BTreeSet<u32>, since: u64, change: Change<Switch>) {
+    fn change(
+        lanes: &mut HashMap<u32, ThreadSwitches>,
+        first: &mut BTreeSet<u32>,
+        since: u64,
+        change: Change<Switch>,
+    ) {
         match change {
             Change::Of(tid, switch) => Self::lane(lanes, first, since, tid).push(switch),
             Change::Lost { from: at, .. } => {
@@ -163,7 +168,7 @@ impl Switches {
     /// Makes all waits read last unknown: some of them may have been waits for calltap, and which
     /// is not known.
     pub(crate) fn doubt(&mut self) {
-        self.lanes.values_mut().for_each(Lane::doubt);
+        self.lanes.values_mut().for_each(ThreadSwitches::doubt);
     }
 
     /// Hands over the complete switches.
@@ -202,13 +207,13 @@ mod tests {
     use super::RunState::*;
     use super::*;
 
-    fn lane(assumed: Option<u64>, switches: &[(u64, RunState)]) -> Lane {
-        let mut lane = Lane::new(assumed);
+    fn lane(assumed: Option<u64>, switches: &[(u64, RunState)]) -> ThreadSwitches {
+        let mut lane = ThreadSwitches::new(assumed);
         switches.iter().for_each(|(at, to)| lane.push(Switch { at: *at, to: *to }));
         lane
     }
 
-    fn told(lane: &mut Lane, until: u64) -> Option<Vec<(u64, RunState)>> {
+    fn told(lane: &mut ThreadSwitches, until: u64) -> Option<Vec<(u64, RunState)>> {
         Some(lane.take(until)?.iter().map(|switch| (switch.at, switch.to)).collect())
     }
 

@@ -218,7 +218,7 @@ fn unprivileged_user_mounts_own_processes() {
         return skipped("only root can become another user");
     }
     let program = compile(GCC, &["resident.c"], &[]);
-    let place = Place(tempfile::tempdir().expect("a directory"));
+    let place = MountPoint(tempfile::tempdir().expect("a directory"));
     for directory in [program.directory(), place.root()] {
         fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("its mode");
     }
@@ -420,7 +420,7 @@ fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
         assert!(run.status.success(), "{}", run.stderr);
     };
     attach(&pids[0]);
-    let place = Place(tempfile::tempdir().expect("a directory"));
+    let place = MountPoint(tempfile::tempdir().expect("a directory"));
     let run = calltap_run(&["mount", &place.root().to_string_lossy()]);
     assert!(run.status.success() && run.stderr.is_empty(), "{}", run.stderr);
     // A process that was attached to keeps its tracers and filters.
@@ -434,7 +434,7 @@ fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
     };
     fs::create_dir(place.path(&pids[1])).expect("the second");
     assert_eq!(["abc", "1999999999", &pids[1]].map(refused), [libc::EINVAL, libc::ESRCH, libc::EEXIST]);
-    let other = Place(tempfile::tempdir().expect("a directory"));
+    let other = MountPoint(tempfile::tempdir().expect("a directory"));
     let run = calltap_run(&["mount", "-p", &pids[2], &other.root().to_string_lossy()]);
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!(refused(&pids[2]), libc::EBUSY);

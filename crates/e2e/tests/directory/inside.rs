@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// A program that `calltap run` has started with its directory mounted.
 struct Inside {
-    place: Place,
+    place: MountPoint,
     calltap: Resident,
     _program: Program,
 }
@@ -14,7 +14,7 @@ struct Inside {
 impl Inside {
     /// Starts the program, which begins its work on request.
     fn start(what: &str) -> Inside {
-        let place = Place(tempfile::tempdir().expect("a directory"));
+        let place = MountPoint(tempfile::tempdir().expect("a directory"));
         let program = compile(GCC, &["own_directory.c"], &[]);
         let mut command = Command::new(calltap());
         command.args(["run", "--mount"]).arg(place.root()).arg("--").arg(&program.path);

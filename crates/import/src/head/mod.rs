@@ -19,7 +19,7 @@ const LARGEST_PAGE: u32 = 1 << 20;
 
 /// The pages of one processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CpuPages {
     pub(crate) cpu: u32,
     pub(crate) offset: u64,
     pub(crate) size: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Buffer {
     /// Name of the clock.
     pub(crate) clock: String,
     pub(crate) page_size: u32,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<CpuPages>,
 }
 
 impl Buffer {
@@ -91,7 +91,7 @@ impl Head {
             return Err(Error::Damaged("its pages have no possible size"));
         }
         let size = file.size().map_err(Error::Read)?;
-        let ends = |place: &Place| place.offset.checked_add(place.size);
+        let ends = |place: &CpuPages| place.offset.checked_add(place.size);
         if buffers
             .iter()
             .flat_map(|buffer| &buffer.places)

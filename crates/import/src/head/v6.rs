@@ -1,7 +1,7 @@
 //! The head of a file of version 6: its parts, one after the other.
 
 use super::options::{self, Options, id};
-use super::{Buffer, Parts, Place};
+use super::{Buffer, CpuPages, Parts};
 use crate::bytes::Cursor;
 use crate::compression::Compression;
 use crate::error::Error;
@@ -74,10 +74,10 @@ fn read_options(
     }
 }
 
-fn read_places(cursor: &mut Cursor<'_>, cpus: u32) -> Result<Vec<Place>, Error> {
+fn read_places(cursor: &mut Cursor<'_>, cpus: u32) -> Result<Vec<CpuPages>, Error> {
     let place = |cpu| {
         let (offset, size) = (cursor.u64()?, cursor.u64()?);
-        Ok(Place { cpu, offset, size, compression: Compression::None })
+        Ok(CpuPages { cpu, offset, size, compression: Compression::None })
     };
     (0..cpus).map(place).collect()
 }

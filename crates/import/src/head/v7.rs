@@ -1,7 +1,7 @@
 //! The head of a file of version 7: sections, located by a list of options.
 
 use super::options::{self, Options, id};
-use super::{Buffer, Parts, Place};
+use super::{Buffer, CpuPages, Parts};
 use crate::bytes::{Bytes, Cursor};
 use crate::compression::Compression;
 use crate::error::Error;
@@ -117,7 +117,7 @@ fn buffer(file: &dyn Bytes, value: Vec<u8>, compression: Compression) -> Result<
     let mut places = Vec::new();
     for _ in 0..cpus {
         let (cpu, offset, size) = (cursor.u32()?, cursor.u64()?, cursor.u64()?);
-        places.push(Place { cpu, offset, size, compression });
+        places.push(CpuPages { cpu, offset, size, compression });
     }
     Ok(Buffer { name, clock: options::clock(&clock).unwrap_or_default(), page_size, places })
 }

@@ -74,7 +74,7 @@ pub(super) struct Counts {
 }
 
 /// An output thread.
-pub(super) struct Lane<'r> {
+pub(super) struct MergedThread<'r> {
     own: Events<'r>,
     /// The kernel's calls of the same thread.
     kernel: Option<Events<'r>>,
@@ -87,19 +87,19 @@ pub(super) struct Lane<'r> {
     encoder: ThreadEncoder,
 }
 
-impl<'r> Lane<'r> {
+impl<'r> MergedThread<'r> {
     /// Makes the lane of the thread with this number.
     pub(super) fn new(
         recordings: &'r [Recording],
         timeline: &'r Timeline,
         tables: &'r Tables,
         thread: usize,
-    ) -> Lane<'r> {
+    ) -> MergedThread<'r> {
         let row = &tables.threads[thread];
         let events = |part| Events::new(recordings, timeline, tables, part);
         let kernel = row.beside.filter(|_| row.is_nested).map(events);
         let encoder = ThreadEncoder::new(row.thread.id);
-        Lane {
+        MergedThread {
             own: events(row.own),
             kernel,
             open: 0,

@@ -18,7 +18,7 @@ use calltap_trace::{
     ClockMap, End, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId, TraceReader, TraceWriter,
 };
 use clocks::Timeline;
-use lane::{Counts, Lane};
+use lane::{Counts, MergedThread};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::path::Path;
@@ -133,8 +133,9 @@ fn events(
     trace: &mut TraceWriter,
     joined: &mut Joined,
 ) -> Result<HashMap<ThreadId, Counts>, Refused> {
-    let mut lanes: Vec<Lane<'_>> =
-        (0..tables.threads.len()).map(|thread| Lane::new(recordings, timeline, tables, thread)).collect();
+    let mut lanes: Vec<MergedThread<'_>> = (0..tables.threads.len())
+        .map(|thread| MergedThread::new(recordings, timeline, tables, thread))
+        .collect();
     let mut next = BinaryHeap::new();
     for (place, lane) in lanes.iter_mut().enumerate() {
         next.extend(lane.time()?.map(|time| Reverse((time, place))));

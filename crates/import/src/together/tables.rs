@@ -71,7 +71,7 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn of(recordings: &[Recording], others: Others, timeline: &Timeline) -> Tables {
         let mut tables = Tables::default();
-        let mut known = Known::default();
+        let mut known = TableIds::default();
         for recording in recordings {
             let ids = Ids { processes: tables.add_processes(&recording.reader), ..Ids::default() };
             tables.ids.push(ids);
@@ -123,7 +123,7 @@ impl Tables {
     }
 
     /// Adds the modules and sites of the newest recording.
-    fn add_functions(&mut self, reader: &TraceReader, timeline: &Timeline, known: &mut Known) {
+    fn add_functions(&mut self, reader: &TraceReader, timeline: &Timeline, known: &mut TableIds) {
         let recording = self.ids.len().saturating_sub(1);
         let Some(ids) = self.ids.last_mut() else { return };
         let meta = reader.meta();
@@ -250,7 +250,7 @@ type SameModule = (u32, String, Option<String>, u64, (u64, u64));
 
 /// Ids of the elements in the tables.
 #[derive(Default)]
-struct Known {
+struct TableIds {
     modules: HashMap<SameModule, u32>,
     sites: HashMap<(u32, u64, String, Option<usize>), u32>,
 }

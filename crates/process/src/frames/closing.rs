@@ -63,9 +63,9 @@ fn close_pages(
     let mut all = Vec::new();
     for (n, page) in pages.iter().enumerate() {
         let shadow = shadows.get(n).ok_or_else(|| unreadable("a page of the shadow stack", *page))?;
-        all.extend(Kept::of(*page, shadow));
+        all.extend(SavedAddresses::of(*page, shadow));
     }
-    let slots: Vec<(u64, usize)> = all.iter().map(Kept::slots).collect();
+    let slots: Vec<(u64, usize)> = all.iter().map(SavedAddresses::slots).collect();
     let now = text.read_many(&slots);
     let mut closed = 0;
     for (n, kept) in all.iter().enumerate() {
@@ -93,17 +93,17 @@ fn unreadable(what: &str, at: u64) -> io::Error {
 }
 
 /// The return addresses that a page of a shadow stack holds, each with its slot. Never empty.
-struct Kept {
+struct SavedAddresses {
     addresses: Vec<(u64, u64)>,
 }
 
-impl Kept {
-    fn of(page: u64, shadow: &[u8]) -> Option<Kept> {
+impl SavedAddresses {
+    fn of(page: u64, shadow: &[u8]) -> Option<SavedAddresses> {
         // The shadow stack also holds times beside the slots.
         let is_address = |kept: u64| kept != 0 && kept >> profile::TIMED == 0;
         let all = words(shadow).enumerate().filter(|(_, kept)| is_address(*kept));
         let addresses: Vec<(u64, u64)> = all.map(|(n, kept)| (page + (n * WORD) as u64, kept)).collect();
-        (!addresses.is_empty()).then_some(Kept { addresses })
+        (!addresses.is_empty()).then_some(SavedAddresses { addresses })
     }
 
     /// Address and length of the memory from the first slot through the last.

@@ -7,7 +7,7 @@ pub struct Call<'a> {
     pub function: u64,
     /// The first two arguments.
     pub arguments: [u64; 2],
-    /// A string to put at [`Place::string_address`](super::inject::Place::string_address).
+    /// A string to put at [`CodeCave::string_address`](super::inject::CodeCave::string_address).
     pub string: &'a [u8],
     /// Address of a function that is called if `function` returns 0, unless this is 0. It returns a
     /// string with the reason.

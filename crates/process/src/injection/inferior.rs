@@ -7,7 +7,7 @@ use crate::frames::Stacks;
 use crate::freezer::is_frozen;
 use crate::go;
 use crate::injection::call::Call;
-use crate::injection::inject::{Failed, Place};
+use crate::injection::inject::{CodeCave, Failed};
 use crate::injection::linker::is_linker;
 use crate::memory::maps::{self, Mappings, Region};
 use crate::memory::text::{ProcessText, Sync};
@@ -41,7 +41,7 @@ pub struct Inferior<'a> {
     /// Mappings of the process.
     pub regions: Vec<Region>,
     /// Place of injected code and strings.
-    pub place: Place,
+    pub place: CodeCave,
     /// The agent, if it is loaded.
     pub agent: Option<LoadedAgent>,
     /// Whether a thread has not returned from an injected call.
@@ -130,10 +130,10 @@ impl<'a> Inferior<'a> {
 
     /// Stops a thread for which `inside` returns None; tries all threads until `patience` has
     /// passed.
-    pub fn thread_outside<Place: fmt::Display>(
+    pub fn thread_outside<CodeCave: fmt::Display>(
         &mut self,
         patience: Duration,
-        mut inside: impl FnMut(&StoppedThread, &mut ProcessText, &[Region]) -> Option<Place>,
+        mut inside: impl FnMut(&StoppedThread, &mut ProcessText, &[Region]) -> Option<CodeCave>,
     ) -> Result<StoppedThread, Error> {
         let start = Instant::now();
         let mut last = Reason::NoThread;
@@ -198,12 +198,12 @@ fn unfit(thread: &StoppedThread) -> Option<Reason> {
 }
 
 /// Reads a process's memory, its mappings, and the places for code in them.
-fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error> {
+fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<CodeCave>), Error> {
     let refuse = |error: std::io::Error| target.refuse(error);
     let mut text = ProcessText::open(target.pid).map_err(refuse)?;
     text.sync = Sync::Quiet; // no thread runs the place until one is sent there
     let regions = maps::read(target.pid).map_err(refuse)?;
-    let mut places = Place::all(&regions, |region, size| match region.name() {
+    let mut places = CodeCave::all(&regions, |region, size| match region.name() {
         VDSO => behind_vdso(&mut text, region, size),
         _ if region.file.1 != 0 => target.behind_text(region, size),
         _ => None,
@@ -220,7 +220,7 @@ pub(super) fn program<'r>(target: &Target, regions: &'r [Region]) -> Option<&'r 
 
 /// Whether a place is in an object that is never unloaded. Code behind the text of another object
 /// might be unmapped while a thread executes it.
-fn stays(target: &Target, regions: &[Region], place: &Place) -> bool {
+fn stays(target: &Target, regions: &[Region], place: &CodeCave) -> bool {
     let Some(region) = maps::at(regions, place.range().0) else { return false };
     let is_program = || program(target, regions).is_some_and(|program| program.path == region.path);
     region.name() == VDSO || is_linker(region.name()) || is_program()
@@ -256,8 +256,8 @@ pub fn await_tidy(target: &Target) -> Injected {
 }
 
 /// Removes code that a killed calltap injected, unless a thread still runs it.
-fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[Place]) {
-    let mut left: Vec<&Place> = places.iter().filter(|place| place.is_left(text)).collect();
+fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[CodeCave]) {
+    let mut left: Vec<&CodeCave> = places.iter().filter(|place| place.is_left(text)).collect();
     if left.is_empty() {
         return;
     }

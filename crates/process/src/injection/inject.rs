@@ -246,7 +246,7 @@ fn size() -> usize {
 
 /// A place for the code: bytes of an executable mapping behind the end of the text.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CodeCave {
     at: u64,
     before: Vec<u8>,
     /// Address of a free range for the scratch memory.
@@ -292,13 +292,13 @@ impl From<Failed> for Reason {
 /// Size of a gap between mappings that no mapping will grow into.
 const GAP: u64 = 64 << 20;
 
-impl Place {
+impl CodeCave {
     /// Returns all places in a process. `behind_text` returns, for an executable mapping and a
     /// size, the address where its text ends, and the bytes that the file has behind it.
     pub fn all(
         regions: &[Region],
         mut behind_text: impl FnMut(&Region, usize) -> Option<(u64, Vec<u8>)>,
-    ) -> Vec<Place> {
+    ) -> Vec<CodeCave> {
         let gaps = regions.windows(2).rev().map(|pair| (pair[0].end, pair[1].start));
         // The middle of a gap is out of reach of a stack above it, which may grow.
         let wide = gaps
@@ -309,7 +309,7 @@ impl Place {
         let place = |region: &Region| {
             let (at, before) = behind_text(region, size())?;
             let last_page = at.next_multiple_of(PAGE) == region.end && region.end - at >= size() as u64;
-            (at > region.start && last_page).then_some(Place { at, before, scratch })
+            (at > region.start && last_page).then_some(CodeCave { at, before, scratch })
         };
         executable.rev().filter_map(place).collect()
     }
@@ -331,7 +331,7 @@ impl Place {
         (self.at, self.at + size() as u64)
     }
 
-    /// Returns the address of the string that [`Place::call`] writes.
+    /// Returns the address of the string that [`CodeCave::call`] writes.
     pub fn string_address(&self) -> u64 {
         self.at + (code().len() + size_of::<Block>()) as u64
     }
@@ -343,7 +343,7 @@ impl Place {
     }
 
     /// Returns the call that maps a file: function, arguments, and the bytes to put at
-    /// [`Place::string_address`].
+    /// [`CodeCave::string_address`].
     pub fn mapping_call(&self, path: &[u8], mappings: &[Mapping]) -> (u64, [u64; 2], Vec<u8>) {
         let function = &raw const calltap_call_map as usize - &raw const calltap_call_start as usize;
         let list = mappings.iter().flat_map(Mapping::bytes).chain([0; 8]);
@@ -435,7 +435,7 @@ impl Place {
     }
 
     /// Sends a thread to wait in the code. It continues by itself if it is not
-    /// [fetched](Place::fetch) soon. Returns the registers to fetch it with.
+    /// [fetched](CodeCave::fetch) soon. Returns the registers to fetch it with.
     pub fn park(
         &self,
         text: &mut ProcessText,

@@ -24,7 +24,7 @@ pub struct Program {
 
 /// Counts of the program's threads.
 #[derive(Debug)]
-pub struct Seen {
+pub struct CallCounts {
     pub calls: u64,
     pub errors: u64,
     /// Microseconds between two calls of one thread: at p50, p99, p99.9, p99.999.
@@ -96,7 +96,7 @@ impl Program {
     }
 
     /// Ends the program and returns its counts.
-    pub fn end(self) -> Seen {
+    pub fn end(self) -> CallCounts {
         let Program { mut child, input, mut output, .. } = self;
         drop(input);
         let mut line = String::new();
@@ -104,6 +104,6 @@ impl Program {
         let status = child.wait().expect("its end");
         let words: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [calls, errors, gaps @ ..] = &words[..] else { panic!("it died: {status}") };
-        Seen { calls: *calls as u64, errors: *errors as u64, gaps: gaps.try_into().expect("four gaps") }
+        CallCounts { calls: *calls as u64, errors: *errors as u64, gaps: gaps.try_into().expect("four gaps") }
     }
 }

@@ -21,7 +21,7 @@ use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE, Image, PRELOADE
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use living::{PREFIX, PROCESS, PROGRAM, has_living, prefix_of, remove_stale};
-use place::{Base, Place, unforeseen, usable};
+use place::{Base, OpenDirectory, unforeseen, usable};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A session's files. Dropping it removes them; the program keeps its mappings.
 #[derive(Debug)]
 pub struct Directory {
-    place: Place,
+    place: OpenDirectory,
     agent: &'static str,
     keep: bool,
     /// Open for its lock.
@@ -120,7 +120,7 @@ impl Directory {
     /// had looked before this directory was created.
     fn take_turn(&self, target: &Target) -> Result<(), Error> {
         let start = Instant::now();
-        let is_other = |place: &Place| place.inside != self.place.inside;
+        let is_other = |place: &OpenDirectory| place.inside != self.place.inside;
         while let Some(other) = Directory::places_for(target).find(is_other) {
             let is_next = self.place.inside.file_name() < other.inside.file_name();
             if !is_next || start.elapsed() > GIVING_WAY {
@@ -132,30 +132,31 @@ impl Directory {
     }
 
     /// Returns the directory of a process that was attached to, if there is one.
-    fn place_for(target: &Target) -> Option<Place> {
+    fn place_for(target: &Target) -> Option<OpenDirectory> {
         Directory::places_for(target).next()
     }
 
     /// Returns all candidates for the directory of a process, except those that belong to another
     /// user, who is not trusted.
-    fn places_for(target: &Target) -> impl Iterator<Item = Place> {
+    fn places_for(target: &Target) -> impl Iterator<Item = OpenDirectory> {
         let prefix = prefix_of(target);
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
-        let is_trusted =
-            move |place: &Place| place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()));
+        let is_trusted = move |place: &OpenDirectory| {
+            place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()))
+        };
         let named = move |base: Base| {
             let names =
                 fs::read_dir(&base.via).into_iter().flatten().flatten().map(|entry| entry.file_name());
             let own =
                 names.filter_map(|name| name.into_string().ok().filter(|name| name.starts_with(&prefix)));
             let own: Vec<String> = own.collect();
-            own.into_iter().filter_map(move |name| Place::open(base.again().ok()?, &name).ok())
+            own.into_iter().filter_map(move |name| OpenDirectory::open(base.again().ok()?, &name).ok())
         };
         Base::of(target).flat_map(named).filter(is_trusted)
     }
 
     /// Returns the directory of a process that was attached to or started.
-    fn place_of(target: &Target) -> Option<Place> {
+    fn place_of(target: &Target) -> Option<OpenDirectory> {
         Directory::place_for(target).or_else(|| mapped::of(target))
     }
 
@@ -227,7 +228,7 @@ impl Directory {
         name.starts_with(PREFIX) || name.starts_with(&prefix_of(target))
     }
 
-    fn open_at(target: &Target, place: Place) -> Result<Option<Directory>, Error> {
+    fn open_at(target: &Target, place: OpenDirectory) -> Result<Option<Directory>, Error> {
         let agent = if place.via.join(PRELOADED_FILE).exists() { PRELOADED_FILE } else { ATTACHED_FILE };
         // Files are missing if a controller was killed before it did anything, or after it had
         // undone everything.
@@ -285,7 +286,7 @@ impl Directory {
     ) -> Result<Directory, Error> {
         check_size(control_size.max(code_size))?;
         let inside = base.inside.join(name);
-        let place = match Place::open(base, name) {
+        let place = match OpenDirectory::open(base, name) {
             Ok(place) => place,
             Err(source) => return Err(Error::Directory { path: inside, source }),
         };
@@ -382,7 +383,7 @@ impl Drop for Directory {
 }
 
 /// Returns why the session of a process is not available: another calltap holds its lock.
-fn busy(target: &Target, place: &Place) -> Error {
+fn busy(target: &Target, place: &OpenDirectory) -> Error {
     // A creator takes the lock right after creating the file.
     let start = Instant::now();
     let mut by = place.file("lock").ok().as_ref().and_then(holder);

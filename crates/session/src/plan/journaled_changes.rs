@@ -74,14 +74,14 @@ pub struct JournaledChanges {
 
 /// State of the sites that are to be disabled.
 #[derive(Default)]
-struct Found {
+struct SiteStates {
     /// Sites to change, with their states and the targets of batches that were cut short.
     sites: Vec<(Site, State, Vec<State>)>,
     /// Places that another tool has changed, and the bytes there.
     others: Vec<(Avma, Vec<u8>)>,
 }
 
-impl Found {
+impl SiteStates {
     fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
         self.sites.iter().map(|(site, from, recover)| Change {
             site,
@@ -94,7 +94,7 @@ impl Found {
 
 /// A prepared batch that disables sites while all threads are stopped.
 pub struct SwitchOff {
-    found: Found,
+    found: SiteStates,
     /// None if there is something to report, or if code could not be read.
     prepared: Option<Prepared<Errno>>,
     /// Number of patched sites at that time.
@@ -165,8 +165,8 @@ impl JournaledChanges {
 
     /// Reads the states of sites that are to be disabled. Returns those that are not, and those
     /// that another tool has changed.
-    fn read_states(&mut self, which: impl Fn(&PatchedSite) -> bool, text: &mut ProcessText) -> Found {
-        let mut found = Found::default();
+    fn read_states(&mut self, which: impl Fn(&PatchedSite) -> bool, text: &mut ProcessText) -> SiteStates {
+        let mut found = SiteStates::default();
         // The patched sites are in the order of addresses.
         let mut read_ahead = ReadAhead::new(text);
         for patched in self.sites.iter_mut().filter(|patched| which(patched)) {

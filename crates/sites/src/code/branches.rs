@@ -298,7 +298,7 @@ pub(crate) fn between<T>(all: &[T], start: u64, end: u64, place: impl Fn(&T) -> 
 struct Function {
     direct: Vec<u64>,
     /// Indirect jumps, each with the origin of its target.
-    indirect: Vec<(u64, switches::Found)>,
+    indirect: Vec<(u64, switches::DerivedTarget)>,
     /// Lengths of the instructions through which control falls to this one, the nearest last.
     trail: Vec<u8>,
 }

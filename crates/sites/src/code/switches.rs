@@ -42,7 +42,7 @@ impl Origin {
 }
 
 /// Origin of a jump's target, and the instructions that it was derived from.
-pub(crate) struct Found {
+pub(crate) struct DerivedTarget {
     pub origin: Origin,
     /// The first instruction that defines the target.
     pub since: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Found {
     pub named: u64,
 }
 
-impl Found {
+impl DerivedTarget {
     /// Returns the origin, given that control may also enter at `targets` (sorted): a target
     /// between the deriving instructions and the jump invalidates it.
     pub fn entered_at(&self, at: u64, targets: &[u64]) -> Origin {
@@ -68,9 +68,9 @@ impl Found {
 
 /// Follows the target of `jump` back through the instructions in front of it. `before`: their
 /// lengths, the nearest last.
-pub(crate) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Found {
+pub(crate) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> DerivedTarget {
     let at = jump.ip();
-    let found = |origin, since| Found { origin, since, named: since };
+    let found = |origin, since| DerivedTarget { origin, since, named: since };
     if jump.op0_kind() == OpKind::Memory {
         return found(loaded(jump), at);
     }
@@ -132,8 +132,8 @@ fn terms(instruction: &Instruction) -> Option<[Register; 2]> {
 
 /// Follows the two terms of a sum. The target is a table entry plus a base if a load of a 32-bit
 /// entry defines one of the terms; the other may be a constant address.
-fn sum(mut trail: Trail<'_, '_>, mut terms: [Register; 2]) -> Found {
-    let found = |origin, since| Found { origin, since, named: since };
+fn sum(mut trail: Trail<'_, '_>, mut terms: [Register; 2]) -> DerivedTarget {
+    let found = |origin, since| DerivedTarget { origin, since, named: since };
     let (mut constant, mut is_extended) = (None, false);
     while let Some(source) = trail.writer(&terms) {
         let n = usize::from(source.op0_register().full_register() != terms[0]);
@@ -167,7 +167,7 @@ fn entry(
     base: Register,
     load: &Instruction,
     constant: Option<(u64, Register, u64)>,
-) -> Found {
+) -> DerivedTarget {
     let since = load.ip();
     let is_named = |(_, register, _): &(u64, Register, u64)| {
         load.memory_base() == *register
@@ -186,7 +186,7 @@ fn entry(
         _ => None,
     };
     let table = named.map(|(_, _, table)| table);
-    Found { origin: Origin::Distances(table), since, named: named.map_or(since, |(at, ..)| at) }
+    DerivedTarget { origin: Origin::Distances(table), since, named: named.map_or(since, |(at, ..)| at) }
 }
 
 /// Walks back through instructions that control falls through.

@@ -32,7 +32,7 @@ pub(super) struct Exits<'a, 'd> {
     file: &'a FileFacts<'a, 'd>,
     functions: &'a [Function],
     /// For each leaving, the target of its direct jump.
-    places: Vec<Place>,
+    places: Vec<JumpTarget>,
 }
 
 /// How the end of a call is seen that leaves a function by a tail call.
@@ -46,7 +46,7 @@ pub(super) enum TailCalls {
 
 /// Target of a jump out of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum JumpTarget {
     /// The beginning of a function, or a stub of the linker.
     Entry,
     /// The middle of a function, or any place of a part, by index.
@@ -73,7 +73,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         let mut exits = Exits { file, functions, places: Vec::new() };
         let place = |leaving: &Leaving| match leaving.to {
             To::If(target) | To::Address(target) => exits.place(target),
-            To::Caller | To::Pointer | To::PointerOrWithin | To::Oddly => Place::Nowhere,
+            To::Caller | To::Pointer | To::PointerOrWithin | To::Oddly => JumpTarget::Nowhere,
         };
         exits.places = file.branches.leavings.iter().map(place).collect();
         exits
@@ -91,17 +91,17 @@ impl<'a, 'd> Exits<'a, 'd> {
         lookup::end(self.functions, n)
     }
 
-    fn place(&self, target: u64) -> Place {
+    fn place(&self, target: u64) -> JumpTarget {
         let is_entry = |n: &usize| {
             let start = self.functions[*n].address.0;
             start == target && !self.is_part(*n) && self.file.frames.get(&start) != Some(&false)
         };
         // All stubs of the linker share one entry in the unwinding information.
         match self.index_at(target) {
-            Some(n) if is_entry(&n) => Place::Entry,
-            _ if plt::is_stub(self.file.image, target) => Place::Entry,
-            Some(n) => Place::Inside(n),
-            None => Place::Nowhere,
+            Some(n) if is_entry(&n) => JumpTarget::Entry,
+            _ if plt::is_stub(self.file.image, target) => JumpTarget::Entry,
+            Some(n) => JumpTarget::Inside(n),
+            None => JumpTarget::Nowhere,
         }
     }
 
@@ -175,9 +175,9 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// Returns the first tail call of a function or part.
     fn tail_call(&self, n: usize) -> Option<u64> {
-        let leads_out = |(leaving, place): &(&Leaving, Place)| match leaving.to {
+        let leads_out = |(leaving, place): &(&Leaving, JumpTarget)| match leaving.to {
             To::Pointer => true,
-            To::If(_) | To::Address(_) => *place == Place::Entry,
+            To::If(_) | To::Address(_) => *place == JumpTarget::Entry,
             To::Caller | To::PointerOrWithin | To::Oddly => false,
         };
         self.leavings(self.functions[n].address.0, self.end(n)).find(leads_out).map(|(leaving, _)| leaving.at)
@@ -185,7 +185,7 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// Instructions from `start` to `end` that may leave the function, each with the target of its
     /// direct jump.
-    fn leavings(&self, start: u64, end: u64) -> impl Iterator<Item = (&'a Leaving, Place)> {
+    fn leavings(&self, start: u64, end: u64) -> impl Iterator<Item = (&'a Leaving, JumpTarget)> {
         let leavings = self.file.branches.leavings(start, end);
         let first = self.file.branches.leavings.partition_point(|leaving| leaving.at < start);
         leavings.iter().zip(self.places[first..].iter().copied())
@@ -224,12 +224,12 @@ impl<'a, 'd> Exits<'a, 'd> {
                 To::Pointer | To::PointerOrWithin => {}
                 To::Oddly => return Err(Reason::OddJump { at: leaving.at }),
                 To::If(_) | To::Address(_) => match place {
-                    Place::Entry => {}
-                    Place::Inside(to) if self.is_part(n) || self.is_part(to) => {}
-                    Place::Inside(_) => {
+                    JumpTarget::Entry => {}
+                    JumpTarget::Inside(to) if self.is_part(n) || self.is_part(to) => {}
+                    JumpTarget::Inside(_) => {
                         return Err(Reason::JumpsInto { at: leaving.at });
                     }
-                    Place::Nowhere => {
+                    JumpTarget::Nowhere => {
                         return Err(Reason::JumpsNowhere { at: leaving.at });
                     }
                 },

@@ -4,7 +4,7 @@ use iced_x86::{FlowControl, Mnemonic};
 
 use super::{FIRST_CALL, refusal};
 use crate::address::Svma;
-use crate::binary::{Hook, Profiler};
+use crate::binary::{Profiler, ProfilingFunction};
 use crate::code::decode::instructions;
 use crate::code::prologue::Prologue;
 use crate::elf::plt;
@@ -35,7 +35,7 @@ pub fn called(
     code: &[u8],
     function: Svma,
     at: Svma,
-    hook: Hook,
+    profiling_function: ProfilingFunction,
 ) -> Option<SiteForm> {
     if known.is_some_and(|known| refusal(FIRST_CALL, known).is_some()) {
         return None;
@@ -60,9 +60,11 @@ pub fn called(
     if next > at.0 {
         return None;
     }
-    match hook {
-        Hook::Fentry => is_at_entry(code, at.0 - function.0).then_some(SiteForm::Entry { at, old }),
-        Hook::Mcount => prologue.frame_is_set().then_some(SiteForm::AfterPrologue { at, old }),
+    match profiling_function {
+        ProfilingFunction::Fentry => {
+            is_at_entry(code, at.0 - function.0).then_some(SiteForm::Entry { at, old })
+        }
+        ProfilingFunction::Mcount => prologue.frame_is_set().then_some(SiteForm::AfterPrologue { at, old }),
     }
 }
 

@@ -2,7 +2,7 @@
 //! in the padding in front of the function, and a breakpoint.
 
 use super::facts::{FunctionFacts, PrologueFacts};
-use super::{JUMP as RULES, refusal};
+use super::{PROLOGUE, refusal};
 use crate::address::Svma;
 use crate::code::decode::{LONGEST, decoder};
 use crate::code::movable::check_movable;
@@ -15,7 +15,7 @@ use calltap_abi::PAGE;
 /// such a jump is not possible.
 pub(super) fn form(facts: FunctionFacts<'_>) -> Result<(SiteForm, Option<Reason>), Reason> {
     let prologue = PrologueFacts::decode(facts);
-    let Some(reason) = refusal(RULES, &prologue) else {
+    let Some(reason) = refusal(PROLOGUE, &prologue) else {
         let old = prologue.displaced().unwrap_or_default().to_vec();
         return Ok((SiteForm::Prologue { at: Svma(facts.at), old }, None));
     };

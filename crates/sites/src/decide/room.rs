@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::ROOM;
 use crate::code::nops;
-use crate::discover::calls::{self, Hooks};
+use crate::discover::calls::{self, ProfilingFunctions};
 use crate::discover::records::Records;
 use crate::discover::xray::{self, Sleds};
 use crate::elf::dynamic::Dynamic;
@@ -19,7 +19,7 @@ pub(super) use crate::discover::calls::Candidate;
 pub(crate) struct Rooms<'a, 'd> {
     pub image: &'a Image<'d>,
     pub dynamic: &'a Dynamic<'d>,
-    pub hooks: &'a Hooks,
+    pub profiling: &'a ProfilingFunctions,
     /// Sleds by the addresses of their functions.
     pub sleds: &'a HashMap<u64, Sleds>,
 }
@@ -76,9 +76,9 @@ pub(super) fn recorded_call(facts: &RoomFacts<'_>) -> Option<Candidate> {
 
 /// A call of a profiling function, without a record.
 pub(super) fn plain_call(facts: &RoomFacts<'_>) -> Option<Candidate> {
-    let Rooms { image, dynamic, hooks, .. } = facts.rooms;
-    if hooks.is_empty() {
+    let Rooms { image, dynamic, profiling, .. } = facts.rooms;
+    if profiling.is_empty() {
         return None;
     }
-    calls::plain(image, dynamic, hooks, facts.address, facts.end)
+    calls::plain(image, dynamic, profiling, facts.address, facts.end)
 }

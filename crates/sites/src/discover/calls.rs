@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 use crate::address::Svma;
-use crate::binary::Hook;
+use crate::binary::ProfilingFunction;
 use crate::code::decode::instructions;
 use crate::code::nops::{hex, skip_endbr};
 use crate::code::prologue::Prologue;
@@ -22,24 +22,27 @@ use crate::site::{SiteForm, SiteKind};
 const SEARCHED: u64 = 256;
 
 /// Length of `__fentry__`.
-const LONGEST_HOOK: usize = 10;
+const LONGEST_NAME: usize = 10;
 
 /// The ways this binary can reach the profiling functions.
 #[derive(Default)]
-pub(crate) struct Hooks {
+pub(crate) struct ProfilingFunctions {
     /// Addresses of the profiling functions that the binary defines.
-    addresses: HashMap<u64, Hook>,
+    addresses: HashMap<u64, ProfilingFunction>,
     /// Words of the GOT that the loader fills with their addresses.
-    slots: HashMap<u64, Hook>,
+    slots: HashMap<u64, ProfilingFunction>,
 }
 
-impl Hooks {
+impl ProfilingFunctions {
     /// Looks up the profiling functions among the symbols and the imports.
     pub fn find(dynamic: &Dynamic<'_>, symbols: &[Symbol<'_>]) -> Self {
-        let defined = symbols.iter().filter_map(|symbol| Some((symbol.address, Hook::named(symbol.name)?)));
-        let imported =
-            dynamic.imports(LONGEST_HOOK).filter_map(|(slot, name)| Some((slot, Hook::named(name)?)));
-        Hooks { addresses: defined.collect(), slots: imported.collect() }
+        let defined = symbols
+            .iter()
+            .filter_map(|symbol| Some((symbol.address, ProfilingFunction::named(symbol.name)?)));
+        let imported = dynamic
+            .imports(LONGEST_NAME)
+            .filter_map(|(slot, name)| Some((slot, ProfilingFunction::named(name)?)));
+        ProfilingFunctions { addresses: defined.collect(), slots: imported.collect() }
     }
 
     /// Whether no function of this binary can have such a call.
@@ -47,12 +50,17 @@ impl Hooks {
         self.addresses.is_empty() && self.slots.is_empty()
     }
 
-    fn through(&self, image: &Image<'_>, dynamic: &Dynamic<'_>, slot: u64) -> Option<Hook> {
+    fn through(&self, image: &Image<'_>, dynamic: &Dynamic<'_>, slot: u64) -> Option<ProfilingFunction> {
         let bound = || self.addresses.get(&dynamic.pointer_at(image, slot)?);
         self.slots.get(&slot).or_else(bound).copied()
     }
 
-    fn called(&self, image: &Image<'_>, dynamic: &Dynamic<'_>, call: &Instruction) -> Option<Hook> {
+    fn called(
+        &self,
+        image: &Image<'_>,
+        dynamic: &Dynamic<'_>,
+        call: &Instruction,
+    ) -> Option<ProfilingFunction> {
         if call.is_call_near_indirect() {
             let relative = call.memory_base() == Register::RIP && call.memory_index() == Register::None;
             return relative.then(|| self.through(image, dynamic, call.ip_rel_memory_address())).flatten();
@@ -117,7 +125,7 @@ pub(crate) type Candidate = (SiteKind, Result<SiteForm, Reason>);
 pub(crate) fn plain(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
-    hooks: &Hooks,
+    profiling: &ProfilingFunctions,
     function: u64,
     end: u64,
 ) -> Option<Candidate> {
@@ -125,8 +133,8 @@ pub(crate) fn plain(
     let mut prologue = Prologue::new();
     for instruction in decode(image, function, end.saturating_sub(function).min(SEARCHED)) {
         if instruction.mnemonic() == Mnemonic::Call {
-            let hook = hooks.called(image, dynamic, &instruction)?;
-            return Some(site(image, hook, instruction.ip(), entry, end, &prologue));
+            let profiling_function = profiling.called(image, dynamic, &instruction)?;
+            return Some(site(image, profiling_function, instruction.ip(), entry, end, &prologue));
         }
         let leaves = !matches!(
             instruction.flow_control(),
@@ -140,16 +148,23 @@ pub(crate) fn plain(
     None
 }
 
-fn site(image: &Image<'_>, hook: Hook, at: u64, entry: u64, end: u64, prologue: &Prologue) -> Candidate {
-    match hook {
-        Hook::Fentry if at == entry || at == behind_nop(image, entry) => {
+fn site(
+    image: &Image<'_>,
+    profiling_function: ProfilingFunction,
+    at: u64,
+    entry: u64,
+    end: u64,
+    prologue: &Prologue,
+) -> Candidate {
+    match profiling_function {
+        ProfilingFunction::Fentry if at == entry || at == behind_nop(image, entry) => {
             (SiteKind::Fentry, form(image, at, end, |at, old| SiteForm::Entry { at, old }))
         }
-        Hook::Fentry => (SiteKind::Fentry, Err(Reason::FentryElsewhere { entry, at })),
-        Hook::Mcount if prologue.frame_is_set() => {
+        ProfilingFunction::Fentry => (SiteKind::Fentry, Err(Reason::FentryElsewhere { entry, at })),
+        ProfilingFunction::Mcount if prologue.frame_is_set() => {
             (SiteKind::Mcount, form(image, at, end, |at, old| SiteForm::AfterPrologue { at, old }))
         }
-        Hook::Mcount => (SiteKind::Mcount, Err(Reason::NoFrame)),
+        ProfilingFunction::Mcount => (SiteKind::Mcount, Err(Reason::NoFrame)),
     }
 }
 

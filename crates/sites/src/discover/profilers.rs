@@ -3,7 +3,7 @@
 use iced_x86::FlowControl;
 
 use crate::address::Svma;
-use crate::binary::{Hook, Profiler};
+use crate::binary::{Profiler, ProfilingFunction};
 use crate::code::decode::instructions;
 use crate::code::nops::skip_endbr;
 use crate::code::prologue;
@@ -20,7 +20,7 @@ const LONGEST: u64 = 4096;
 pub(crate) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler> {
     let mut found: Vec<Profiler> = Vec::new();
     for (n, symbol) in symbols.iter().enumerate() {
-        let Some(hook) = Hook::named(symbol.name) else { continue };
+        let Some(function) = ProfilingFunction::named(symbol.name) else { continue };
         if found.iter().any(|known| known.address.0 == symbol.address) {
             continue;
         }
@@ -28,7 +28,7 @@ pub(crate) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler
         let next = next.unwrap_or(u64::MAX);
         let name = calltap_names::printable_bytes(symbol.name);
         let place = place(image, symbol, next);
-        found.push(Profiler { hook, name, address: Svma(symbol.address), place });
+        found.push(Profiler { function, name, address: Svma(symbol.address), place });
     }
     found
 }
@@ -54,15 +54,15 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
 
 /// Finds the beginning of a function without a symbol from the bytes in front of its call, which is
 /// at `at`.
-pub fn beginning(before: &[u8], at: Svma, hook: Hook) -> Option<Svma> {
+pub fn beginning(before: &[u8], at: Svma, profiling_function: ProfilingFunction) -> Option<Svma> {
     let address = |rest: &[u8]| Svma(at.0 - (before.len() - rest.len()) as u64);
     let behind_endbr = |start: usize| match before.get(..start)?.strip_suffix(plt::ENDBR64) {
         Some(rest) => Some(address(rest)),
         None => Some(address(&before[..start])),
     };
-    match hook {
-        Hook::Fentry => behind_endbr(before.len()),
-        Hook::Mcount => {
+    match profiling_function {
+        ProfilingFunction::Fentry => behind_endbr(before.len()),
+        ProfilingFunction::Mcount => {
             let starts = (0..before.len()).rev().filter(|start| prologue::begins(&before[*start..]));
             let mut leads = starts.filter(|start| {
                 let mut prologue = Prologue::new();

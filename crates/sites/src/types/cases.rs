@@ -1,6 +1,6 @@
 //! Cases of Rust's enums, and the numbers that distinguish them.
 
-use super::{Place, Type, Types};
+use super::{DieRef, Type, Types};
 use gimli::{
     DW_AT_byte_size, DW_AT_data_member_location, DW_AT_discr, DW_AT_discr_value, DW_AT_name, DW_AT_type,
 };
@@ -30,9 +30,9 @@ impl Types {
         let size = self.entry(kind)?.attr_value(DW_AT_byte_size)?.udata_value()?;
         let size = u8::try_from(size).ok().filter(|size| [1, 2, 4, 8].contains(size))?;
         let cases = self.children(part, gimli::DW_TAG_variant);
-        let (wanted, others): (Vec<Place>, Vec<Place>) =
+        let (wanted, others): (Vec<DieRef>, Vec<DieRef>) =
             cases.into_iter().partition(|case| self.is_case(*case, name));
-        let value = |case: &Place| {
+        let value = |case: &DieRef| {
             let value = self.entry(*case)?.attr_value(DW_AT_discr_value)?;
             let value = value.udata_value().or_else(|| value.sdata_value().map(|value| value as u64))?;
             Some(value & u64::MAX >> (64 - 8 * u32::from(size)))
@@ -46,8 +46,8 @@ impl Types {
         }
     }
 
-    fn is_case(&self, case: Place, name: &str) -> bool {
-        let named = |member: Place| {
+    fn is_case(&self, case: DieRef, name: &str) -> bool {
+        let named = |member: DieRef| {
             let found = self.entry(member)?.attr_value(DW_AT_name)?;
             Some(self.text(member.unit, found)? == name)
         };

@@ -1,6 +1,6 @@
 //! Classes of values in the System V psABI for x86-64, section 3.2.3, and in the Itanium C++ ABI.
 
-use super::{DEEPEST, Place, Shape, Type, Types, WORD};
+use super::{DEEPEST, DieRef, Shape, Type, Types, WORD};
 use gimli::{
     AttributeValue, DW_AT_GNU_vector, DW_AT_alignment, DW_AT_artificial, DW_AT_bit_size,
     DW_AT_calling_convention, DW_AT_data_bit_offset, DW_AT_declaration, DW_AT_defaulted, DW_AT_deleted,
@@ -178,7 +178,7 @@ impl Types {
     }
 
     /// Whether a type is a number or a pointer, or a structure around one.
-    fn is_single(&self, place: Place, depth: usize) -> bool {
+    fn is_single(&self, place: DieRef, depth: usize) -> bool {
         let entry = self.plain(place).and_then(|place| Some((place, self.entry(place)?)));
         let Some((place, entry)) = entry.filter(|_| depth < DEEPEST) else { return false };
         match entry.tag() {
@@ -188,7 +188,7 @@ impl Types {
                     let (unit, value) = self.inherited(member, DW_AT_type)?;
                     self.reference(unit, &value).filter(|of| self.size(*of, 0) != Some(0))
                 });
-                let members: Vec<Place> = members.collect();
+                let members: Vec<DieRef> = members.collect();
                 self.children(place, gimli::DW_TAG_variant_part).is_empty()
                     && matches!(&members[..], [only] if self.is_single(*only, depth + 1))
             }
@@ -221,7 +221,7 @@ impl Types {
         }
     }
 
-    fn classify(&self, place: Place, offset: u64, classes: &mut Classes, depth: usize) {
+    fn classify(&self, place: DieRef, offset: u64, classes: &mut Classes, depth: usize) {
         classes.parts += 1;
         let entry = self.plain(place).and_then(|place| Some((place, self.entry(place)?)));
         let (Some((place, entry)), false) = (entry, depth == DEEPEST || classes.parts > PARTS) else {
@@ -243,7 +243,8 @@ impl Types {
                     classes.words(offset, size.unwrap_or(WORD));
                 }
                 let parts = [gimli::DW_TAG_member, gimli::DW_TAG_inheritance];
-                let parts: Vec<Place> = parts.into_iter().flat_map(|tag| self.children(place, tag)).collect();
+                let parts: Vec<DieRef> =
+                    parts.into_iter().flat_map(|tag| self.children(place, tag)).collect();
                 // gcc leaves out the members of some transparent unions, as of __SOCKADDR_ARG.
                 let is_union = entry.tag() == gimli::DW_TAG_union_type;
                 classes.unknown |= is_union && parts.is_empty() && size.is_some_and(|size| size > 1);
@@ -281,17 +282,17 @@ impl Types {
 
     /// Whether a class is nontrivial for the purposes of calls by its own declarations, as gcc does
     /// not record it. Members and bases that make it so are classified on their own.
-    fn is_nontrivial(&self, class: Place) -> bool {
-        let name = |place: Place| self.text(place.unit, self.entry(place)?.attr_value(DW_AT_name)?);
+    fn is_nontrivial(&self, class: DieRef) -> bool {
+        let name = |place: DieRef| self.text(place.unit, self.entry(place)?.attr_value(DW_AT_name)?);
         let own = name(class).unwrap_or_default();
         let own = own.split('<').next().unwrap_or_default();
-        let is_virtual = |place: &Place| {
+        let is_virtual = |place: &DieRef| {
             let entry = self.entry(*place);
             entry.is_some_and(|entry| {
                 entry.attr_value(DW_AT_virtuality).is_some_and(|value| value != NOT_VIRTUAL)
             })
         };
-        let is_provided = |function: &Place| {
+        let is_provided = |function: &DieRef| {
             let Some(entry) = self.entry(*function) else { return false };
             let has = |attribute| entry.attr_value(attribute).is_some();
             let defaulted = entry.attr_value(DW_AT_defaulted).and_then(|value| value.udata_value());
@@ -299,15 +300,15 @@ impl Types {
                 && !has(DW_AT_deleted)
                 && defaulted != Some(gimli::DW_DEFAULTED_in_class.0.into())
         };
-        let copies = |function: &Place| {
+        let copies = |function: &DieRef| {
             let parameters = self.children(*function, gimli::DW_TAG_formal_parameter);
-            let of = |parameter: &Place| {
+            let of = |parameter: &DieRef| {
                 let (unit, value) = self.inherited(*parameter, DW_AT_type)?;
                 self.target_of(self.reference(unit, &value)?)
             };
             matches!(&parameters[..], [_, other] if of(other) == Some(class))
         };
-        let ends_or_copies = |function: &Place| {
+        let ends_or_copies = |function: &DieRef| {
             let name = name(*function).unwrap_or_default();
             is_virtual(function)
                 || is_provided(function) && (name.starts_with('~') || name == own && copies(function))
@@ -316,7 +317,7 @@ impl Types {
             || self.children(class, gimli::DW_TAG_inheritance).iter().any(is_virtual)
     }
 
-    fn classify_member(&self, member: Place, offset: u64, classes: &mut Classes, depth: usize) {
+    fn classify_member(&self, member: DieRef, offset: u64, classes: &mut Classes, depth: usize) {
         let Some(entry) = self.entry(member) else { return };
         // A static member is not part of any object.
         if entry.attr_value(DW_AT_external).is_some() || entry.attr_value(DW_AT_declaration).is_some() {
@@ -343,7 +344,7 @@ impl Types {
         }
     }
 
-    fn classify_base(&self, place: Place, offset: u64, size: u64, classes: &mut Classes) {
+    fn classify_base(&self, place: DieRef, offset: u64, size: u64, classes: &mut Classes) {
         use Class::*;
         let entry = self.entry(place);
         let encoding = entry.as_ref().and_then(|entry| match entry.attr_value(DW_AT_encoding)? {

@@ -2,7 +2,7 @@
 //! on.
 
 use super::location::{Location, VECTOR};
-use super::{Parameter, Passed, Place, Shape, Signature, Type, Types, Unread, WORD};
+use super::{DieRef, Parameter, Passed, Shape, Signature, Type, Types, Unread, WORD};
 use crate::address::Svma;
 use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type};
 use object::{Object, ObjectSymbol, ReadRef};
@@ -43,7 +43,7 @@ impl Types {
     /// Of a function that was inlined somewhere, the compiler does not describe parameters without
     /// a name, nor the dictionary of a generic function. The locations of the others then show that
     /// they are in other registers.
-    pub(super) fn go_signature(&self, place: Place, address: u64) -> Option<Signature> {
+    pub(super) fn go_signature(&self, place: DieRef, address: u64) -> Option<Signature> {
         let origin = self.inherited_from(place).unwrap_or(place);
         let locations = self.go_locations(place, address);
         let mut is_other = self.is_generic_without_dictionary(place, origin);
@@ -73,8 +73,8 @@ impl Types {
     }
 
     /// Returns the locations of a function's parameters at its entry, by their descriptions.
-    fn go_locations(&self, function: Place, address: u64) -> Vec<(Place, Location)> {
-        let described = |child: Place| {
+    fn go_locations(&self, function: DieRef, address: u64) -> Vec<(DieRef, Location)> {
+        let described = |child: DieRef| {
             let location = self.location(child, address)?;
             Some((self.inherited_from(child).unwrap_or(child), location))
         };
@@ -83,9 +83,9 @@ impl Types {
 
     /// Whether a function is an instance of a generic one, and its first parameter, the dictionary,
     /// is not described.
-    fn is_generic_without_dictionary(&self, function: Place, origin: Place) -> bool {
+    fn is_generic_without_dictionary(&self, function: DieRef, origin: DieRef) -> bool {
         let name = self.inherited(function, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
-        let named = |child: &Place| {
+        let named = |child: &DieRef| {
             let value = self.entry(*child)?.attr_value(DW_AT_name)?;
             self.text(child.unit, value)
         };
@@ -96,7 +96,7 @@ impl Types {
 
     /// Adds whether each register that a value takes is an integer register. Returns `None` if a
     /// value of the type is never in registers.
-    fn go_registers(&self, place: Place, depth: usize, into: &mut Vec<bool>) -> Option<()> {
+    fn go_registers(&self, place: DieRef, depth: usize, into: &mut Vec<bool>) -> Option<()> {
         let place = self.plain(place)?;
         let entry = self.entry(place)?;
         if depth > DEEPEST || into.len() > MOST {
@@ -129,7 +129,7 @@ impl Types {
     }
 
     /// Returns the name of a structure.
-    fn go_structure(&self, place: Place) -> Option<String> {
+    fn go_structure(&self, place: DieRef) -> Option<String> {
         let place = self.plain(place)?;
         let entry = self.entry(place).filter(|entry| entry.tag() == gimli::DW_TAG_structure_type)?;
         self.text(place.unit, entry.attr_value(DW_AT_name)?)
@@ -145,7 +145,7 @@ impl Next {
 
     /// Assigns a value its position. A slice is read as its length, and an interface as its type;
     /// without a table of symbols, as the address of the type's description, which is 0 for nil.
-    fn place(&mut self, types: &Types, of: Place) -> (Type, Passed) {
+    fn place(&mut self, types: &Types, of: DieRef) -> (Type, Passed) {
         let whole = types.type_of(of);
         let mut registers = Vec::new();
         let fits = types.go_registers(of, 0, &mut registers);

@@ -2,7 +2,7 @@
 //! them: a check of the calling convention.
 
 use super::passing::Passed;
-use super::{Place, Types, Unit};
+use super::{DieRef, Types, Unit};
 use gimli::{AttributeValue, DW_AT_location, Expression, Operation};
 
 /// Location of a parameter when the function is entered, with DWARF's number of a register.
@@ -23,17 +23,17 @@ pub(super) const VECTOR: u16 = 17;
 
 impl Types {
     /// Returns the location of a parameter at the entry of its function.
-    pub(super) fn location(&self, parameter: Place, entry: u64) -> Option<Location> {
+    pub(super) fn location(&self, parameter: DieRef, entry: u64) -> Option<Location> {
         first(self.units.get(parameter.unit)?, self.expression(parameter, entry)?)
     }
 
     /// Whether a parameter has a place when its function is entered: in a register, or in the frame
     /// of a function that is not optimised.
-    pub(super) fn has_place(&self, parameter: Place, entry: u64) -> bool {
+    pub(super) fn has_place(&self, parameter: DieRef, entry: u64) -> bool {
         self.expression(parameter, entry).is_some()
     }
 
-    fn expression(&self, parameter: Place, entry: u64) -> Option<Expression<super::Bytes>> {
+    fn expression(&self, parameter: DieRef, entry: u64) -> Option<Expression<super::Bytes>> {
         let unit = self.units.get(parameter.unit)?;
         match self.entry(parameter)?.attr_value(DW_AT_location)? {
             AttributeValue::Exprloc(expression) => Some(expression),

@@ -1,13 +1,13 @@
 //! Shapes and sizes of types.
 
-use super::{DEEPEST, Place, Shape, Type, Types, WORD};
+use super::{DEEPEST, DieRef, Shape, Type, Types, WORD};
 use gimli::{
     AttributeValue, DW_AT_byte_size, DW_AT_count, DW_AT_encoding, DW_AT_name, DW_AT_type, DW_AT_upper_bound,
 };
 
 impl Types {
     /// Strips typedefs and qualifiers from a type. A subrange has the values of its type.
-    pub(super) fn plain(&self, mut place: Place) -> Option<Place> {
+    pub(super) fn plain(&self, mut place: DieRef) -> Option<DieRef> {
         for _ in 0..DEEPEST {
             let entry = self.entry(place)?;
             let is_passed_through = match entry.tag() {
@@ -29,7 +29,7 @@ impl Types {
         None
     }
 
-    pub(super) fn size(&self, place: Place, depth: usize) -> Option<u64> {
+    pub(super) fn size(&self, place: DieRef, depth: usize) -> Option<u64> {
         let place = self.plain(place)?;
         let entry = self.entry(place)?;
         if let Some(size) = entry.attr_value(DW_AT_byte_size).and_then(|value| value.udata_value()) {
@@ -54,7 +54,7 @@ impl Types {
     }
 
     /// Number of elements of an array.
-    pub(super) fn length(&self, array: Place) -> Option<u64> {
+    pub(super) fn length(&self, array: DieRef) -> Option<u64> {
         let ranges = self.children(array, gimli::DW_TAG_subrange_type).into_iter().map(|range| {
             let entry = self.entry(range)?;
             let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
@@ -63,7 +63,7 @@ impl Types {
         ranges.reduce(|all, range| all?.checked_mul(range?)).flatten()
     }
 
-    pub(super) fn type_of(&self, place: Place) -> Type {
+    pub(super) fn type_of(&self, place: DieRef) -> Type {
         let shape = self.shape(place).unwrap_or(Shape::Other(self.size(place, 0).unwrap_or(0)));
         let target = match shape {
             Shape::Pointer | Shape::Text | Shape::String => self.target_of(place),
@@ -72,13 +72,13 @@ impl Types {
         Type { shape, about: target }
     }
 
-    pub(super) fn target_of(&self, pointer: Place) -> Option<Place> {
+    pub(super) fn target_of(&self, pointer: DieRef) -> Option<DieRef> {
         let pointer = self.plain(pointer)?;
         let value = self.entry(pointer)?.attr_value(DW_AT_type)?;
         self.plain(self.reference(pointer.unit, &value)?)
     }
 
-    pub(super) fn shape(&self, place: Place) -> Option<Shape> {
+    pub(super) fn shape(&self, place: DieRef) -> Option<Shape> {
         let place = self.plain(place)?;
         let entry = self.entry(place)?;
         let size = self.size(place, 0);

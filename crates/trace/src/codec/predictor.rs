@@ -24,12 +24,12 @@ const STACK: usize = 256;
 pub(crate) struct Tables {
     slots: Vec<[Symbol; 2]>,
     stack: Option<Box<[u32; STACK]>>,
-    place: Place,
+    place: Context,
 }
 
 /// Depth of the stack, and the context of the next symbol.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Context {
     depth: usize,
     newest: u64,
     older: u64,
@@ -40,8 +40,8 @@ struct Place {
 pub(crate) struct Predictor<'a, const SLOTS: usize> {
     slots: &'a mut [[Symbol; 2]; SLOTS],
     stack: &'a mut [u32; STACK],
-    home: &'a mut Place,
-    place: Place,
+    home: &'a mut Context,
+    place: Context,
 }
 
 impl Tables {
@@ -49,7 +49,7 @@ impl Tables {
     pub(crate) fn start(&mut self) {
         self.resize(SMALL_SLOTS);
         self.stack.get_or_insert_with(|| Box::new([0; STACK])).fill(0);
-        self.place = Place::default();
+        self.place = Context::default();
     }
 
     /// Forgets the guesses after [`SMALL_EVENTS`] events, and makes room for more of them.
@@ -77,7 +77,7 @@ impl Tables {
     }
 }
 
-impl Place {
+impl Context {
     fn close(&mut self, frames: u32) {
         self.depth = self.depth.wrapping_sub(frames as usize);
     }

@@ -2,7 +2,7 @@
 
 use super::super::buckets::{Buckets, bars};
 use super::super::latency::PERMILLES;
-use super::{Known, Side};
+use super::{QueryContext, Side};
 use crate::histogram::Quantiles;
 use crate::units::{count, counted, duration, one_line};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ type Shared = (u32, Box<str>);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Task {
     pub(super) tid: u32,
-    /// The number of its name, see [`Known::word`].
+    /// The number of its name, see [`QueryContext::word`].
     pub(super) name: u32,
 }
 
@@ -97,7 +97,7 @@ impl Matches {
     }
 
     /// Takes moments in time order.
-    pub(super) fn take(&mut self, known: &Known, moments: &[Moment], losses: &[(u64, u64)]) {
+    pub(super) fn take(&mut self, known: &QueryContext, moments: &[Moment], losses: &[(u64, u64)]) {
         let losses = merged(losses);
         for moment in moments {
             if moment.begins {
@@ -154,7 +154,7 @@ impl Matches {
         (open as u64, (self.open.len() - open) as u64, known().min())
     }
 
-    pub(super) fn text(&self, known: &Known, sides: &[Side; 2], losses: &[(u64, u64)]) -> String {
+    pub(super) fn text(&self, known: &QueryContext, sides: &[Side; 2], losses: &[(u64, u64)]) -> String {
         let spans = counted(self.spans, "span");
         let mut text = one_line(&format!("{} .. {}: {spans}", sides[0].text, sides[1].text)).into_owned();
         if let Some(average) = self.total.checked_div(self.spans) {
@@ -190,7 +190,7 @@ impl Matches {
         text
     }
 
-    pub(super) fn json(&self, known: &Known, sides: &[Side; 2], losses: &[(u64, u64)]) -> Value {
+    pub(super) fn json(&self, known: &QueryContext, sides: &[Side; 2], losses: &[(u64, u64)]) -> Value {
         let (open, doubtful, oldest) = self.open(losses);
         let bucket = |(place, spans): (&u64, &u64)| {
             let (from, to) = self.buckets.bounds(*place);

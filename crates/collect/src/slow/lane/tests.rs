@@ -4,8 +4,8 @@ use super::*;
 
 /// Feeds events like `f@1 g@2 .g@3 .f@9` (entries and returns with their times; `.f/2` closes two):
 /// `f` is slow above 5 ticks, `g` above 3. Returns the kept events in the same form.
-fn lane(room: usize, text: &str, end: Option<u64>) -> (String, Lane, usize) {
-    let (mut lane, mut room, mut out) = (Lane::default(), room, Vec::new());
+fn lane(room: usize, text: &str, end: Option<u64>) -> (String, SlowFilter, usize) {
+    let (mut lane, mut room, mut out) = (SlowFilter::default(), room, Vec::new());
     for word in text.split_whitespace() {
         let (what, ticks) = word.split_once('@').expect("a time");
         let name = |text: &str| SiteId(u32::from(text.as_bytes()[0]));
@@ -162,10 +162,10 @@ fn overflow_is_lost_in_slow_calls_and_dropped_in_fast_calls() {
     assert_eq!((kept.as_str(), lane.too_large, room), ("g@5 b@6 .b@7 .g@9", 0, 4));
 }
 
-fn lane_of_fast() -> (String, Lane, usize) {
+fn lane_of_fast() -> (String, SlowFilter, usize) {
     lane(4, "f@1 b@1 .b@1 b@1 .b@1 b@1 .b@2 .f@3", None)
 }
 
-fn lane_of_nested() -> (String, Lane, usize) {
+fn lane_of_nested() -> (String, SlowFilter, usize) {
     lane(4, "m@1 b@1 .b@1 b@2 .b@2 b@3 .b@3 g@5 b@6 .b@7 .g@9 .m@10", None)
 }

@@ -1,6 +1,6 @@
 //! Requests to the controller of a session, through files of its directory.
 
-use super::place::Place;
+use super::place::OpenDirectory;
 use calltap_abi::Control;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 /// An exclusive channel to the controller of a session.
 #[derive(Debug)]
 pub struct Door {
-    pub(super) place: Place,
+    pub(super) place: OpenDirectory,
     pub(super) lock: File,
     /// Locked by one requester at a time.
     pub(super) bell: File,

@@ -1,7 +1,7 @@
 //! Session directories that are found by a process's mappings.
 
 use super::living::{OF, PREFIX, is_of_living, prefix_of};
-use super::place::{Base, Place};
+use super::place::{Base, OpenDirectory};
 use calltap_process::agent;
 use calltap_process::memory::maps;
 use calltap_process::target::Target;
@@ -10,14 +10,14 @@ use std::path::Path;
 
 /// Returns the directory of a program that was started with the agent inside, or of a process that
 /// has changed its root directory since calltap attached.
-pub(super) fn of(target: &Target) -> Option<Place> {
+pub(super) fn of(target: &Target) -> Option<OpenDirectory> {
     let own = prefix_of(target);
     find(target, |name| name.starts_with(PREFIX) || name.starts_with(&own)).map(|(place, _)| place)
 }
 
 /// Returns the directory of the process from which this one was forked while calltap was attached,
 /// with that process's id if it lives.
-pub(super) fn inherited(target: &Target) -> Option<(Place, Option<u32>)> {
+pub(super) fn inherited(target: &Target) -> Option<(OpenDirectory, Option<u32>)> {
     let own = prefix_of(target);
     let (place, name) = find(target, |name| name.starts_with(OF) && !name.starts_with(&own))?;
     let first = name.strip_prefix(OF).and_then(|name| name.split('.').next()?.parse().ok());
@@ -25,7 +25,7 @@ pub(super) fn inherited(target: &Target) -> Option<(Place, Option<u32>)> {
 }
 
 /// Returns the directory whose control file is mapped, if its name is accepted, with its name.
-fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(Place, String)> {
+fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(OpenDirectory, String)> {
     let regions = maps::read(target.pid).ok()?;
     // A calltap that records another process maps the control file, too, but has no agent.
     if !regions.iter().any(agent::is_mapped) {
@@ -41,11 +41,12 @@ fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(Place, Strin
     // The path of a mapping leads nowhere if the program has unmounted its former root.
     let bases = directory.parent().into_iter().chain(["/dev/shm", "/tmp", "/var/tmp"].map(Path::new));
     let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
-    let place =
-        bases.filter_map(|base| Place::open(Base::own(base.to_owned()), &name).ok()).find(|place| {
+    let place = bases.filter_map(|base| OpenDirectory::open(Base::own(base.to_owned()), &name).ok()).find(
+        |place| {
             let inode = || place.file("control").and_then(|file| file.metadata()).map(|meta| meta.ino());
             place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()))
                 && inode().is_ok_and(|inode| inode == control.file.1)
-        })?;
+        },
+    )?;
     Some((place, name))
 }

@@ -119,7 +119,7 @@ pub(super) fn unforeseen() -> Result<String, Error> {
 /// A session's directory, accessed through an open descriptor. It belongs to the traced process's
 /// user, who is not trusted and may change what its name refers to.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenDirectory {
     /// Path for removing it.
     pub(super) path: PathBuf,
     /// Path in the view of the traced process.
@@ -133,19 +133,19 @@ pub(super) struct Place {
 /// Maximum size of a small file: an answer lists all functions of a program.
 pub(super) const SMALL: u64 = 64 << 20;
 
-impl Place {
+impl OpenDirectory {
     /// Whether a process holds the directory's lock.
     pub(super) fn is_locked(&self) -> bool {
         let is_held = |lock: File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err();
         self.file("lock").is_ok_and(is_held)
     }
 
-    pub(super) fn open(base: Base, name: &str) -> io::Result<Place> {
+    pub(super) fn open(base: Base, name: &str) -> io::Result<OpenDirectory> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let (path, inside) = (base.via.join(name), base.inside.join(name));
         let directory = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
         let via = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        Ok(Place { path, inside, via, directory, _base: base })
+        Ok(OpenDirectory { path, inside, via, directory, _base: base })
     }
 
     pub(super) fn error(&self, name: &str, source: io::Error) -> Error {

@@ -7,7 +7,7 @@ use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
 use calltap_process::memory::maps::Region;
 use calltap_process::memory::text::ProcessText;
-use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma, Verdict};
+use calltap_sites::{Function, ProfilingFunction, Returns, Role, SiteForm, SiteKind, Svma, Verdict};
 use calltap_trace::Record;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ const CALL: u8 = 1;
 impl ProcessModule {
     /// Returns the profiling functions that it defines, each with all addresses that a call may
     /// name.
-    pub fn profilers(&self) -> impl Iterator<Item = (u64, Hook)> {
+    pub fn profilers(&self) -> impl Iterator<Item = (u64, ProfilingFunction)> {
         self.binary.profilers.iter().flat_map(|profiler| {
             let place = profiler.place.as_ref().map_or(profiler.address, |(at, _)| *at);
-            [profiler.address, place].map(|at| (self.bias.apply(at).0, profiler.hook))
+            [profiler.address, place].map(|at| (self.bias.apply(at).0, profiler.function))
         })
     }
 

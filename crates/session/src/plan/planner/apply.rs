@@ -54,9 +54,9 @@ impl<'a> Planner<'a> {
         let (recording, began) = (self.sites_on(), self.event_ticks());
         self.choose_other(Box::new(chooser(Arc::clone(&after), on)), &words, before)?;
         self.resume_python_if_described(on, &words);
-        let mut noted = |news: Metadata| {
-            notes.extend(news.note().map(str::to_owned));
-            emit(news);
+        let mut noted = |metadata: Metadata| {
+            notes.extend(metadata.note().map(str::to_owned));
+            emit(metadata);
         };
         self.sync_all_processes(target, &mut noted)?;
         self.report_switched_off((&recording, began), &mut noted);

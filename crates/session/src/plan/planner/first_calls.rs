@@ -17,7 +17,7 @@ use calltap_process::memory::text::ProcessText;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
 use calltap_selection::Ftraced;
-use calltap_sites::{Hook, SiteKind, Svma};
+use calltap_sites::{ProfilingFunction, SiteKind, Svma};
 use calltap_trace::{Module, Record};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::*;
@@ -161,7 +161,7 @@ impl Planner<'_> {
         if let Some(text) = &mut process.text {
             let profilers = process.modules.iter().flat_map(ProcessModule::profilers).collect();
             let mut reader = CodeReader { regions: &regions, profilers, text, converted: None };
-            let mut found = Found::new();
+            let mut found = CallsByModule::new();
             for (record, ip) in calls {
                 let why = match find_call(index, &mut process.modules, &mut reader, *ip) {
                     Ok(call) => {
@@ -201,7 +201,7 @@ impl Planner<'_> {
             Entry::Site { site, target: Avma(0), stub: None, .. } => Some((site.address(), *site)),
             _ => None,
         });
-        let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), Found::new());
+        let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), CallsByModule::new());
         for (at, site) in seen {
             reader.converted = Some(site);
             // A place that is no call any more is left out.
@@ -229,7 +229,7 @@ impl Planner<'_> {
 }
 
 /// Found calls, by the index of their module.
-type Found = BTreeMap<usize, Vec<Call>>;
+type CallsByModule = BTreeMap<usize, Vec<Call>>;
 
 /// Returns the call that returns to `ip`, with the index of its module; None if its site is known
 /// already. The error is the reason why there is no call of the profiling function.
@@ -247,8 +247,8 @@ fn find_call(
     }
     let (at, old, hook) = reader.call(region, ip)?;
     let kind = match hook {
-        Hook::Fentry => SiteKind::Fentry,
-        Hook::Mcount => SiteKind::Mcount,
+        ProfilingFunction::Fentry => SiteKind::Fentry,
+        ProfilingFunction::Mcount => SiteKind::Mcount,
     };
     let inside = |module: &ProcessModule| (module.mapped.range.0..module.mapped.range.1).contains(&at);
     let in_file = modules.iter().position(|module| !module.is_made() && inside(module));
@@ -298,7 +298,7 @@ fn code_at(regions: &[Region], ip: u64) -> Option<&Region> {
 struct CodeReader<'a> {
     regions: &'a [Region],
     /// Profiling functions by address.
-    profilers: HashMap<u64, Hook>,
+    profilers: HashMap<u64, ProfilingFunction>,
     text: &'a mut ProcessText,
     /// A converted call, which is read as it was before.
     converted: Option<Site>,
@@ -307,7 +307,7 @@ struct CodeReader<'a> {
 impl CodeReader<'_> {
     /// Returns the call that returns to `ip`: its address, its bytes, and the profiling function
     /// that it leads to.
-    fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, Hook), String> {
+    fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, ProfilingFunction), String> {
         let length = (ip - region.start).min(6);
         let code = self.code(ip - length, ip).ok_or("it cannot be read")?;
         let operand = |code: &[u8]| {
@@ -330,7 +330,7 @@ impl CodeReader<'_> {
 
     /// Returns the profiling function at an address, or the one that a linker's stub there leads
     /// to.
-    fn profiler_at(&mut self, target: u64) -> Option<Hook> {
+    fn profiler_at(&mut self, target: u64) -> Option<ProfilingFunction> {
         let known = self.profilers.get(&target).copied();
         known.or_else(|| {
             let code = self.code(target, target + STUB as u64)?;

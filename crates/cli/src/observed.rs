@@ -28,19 +28,19 @@ struct Content {
 type Read = Option<(u64, Arc<Explorer<Snapshot>>)>;
 
 /// The observed state of a process.
-pub struct Seen {
+pub struct ObservedProcess {
     /// The switches of functions, and their states.
     pub switches: Switches,
     content: Mutex<Content>,
     read: Mutex<Read>,
 }
 
-impl Seen {
+impl ObservedProcess {
     /// Returns the state of a process before anything was observed.
-    pub fn new(pid: u32) -> Seen {
+    pub fn new(pid: u32) -> ObservedProcess {
         let (live, recent) = (Live::default(), Recent::new(EVENTS));
         let content = Content { live, recent, interval: None, intervals: 0 };
-        Seen { switches: Switches::new(pid), content: Mutex::new(content), read: Mutex::new(None) }
+        ObservedProcess { switches: Switches::new(pid), content: Mutex::new(content), read: Mutex::new(None) }
     }
 
     /// Watches the process until it ends or the views have ended.
@@ -97,7 +97,7 @@ impl Seen {
 }
 
 struct Feed<'a> {
-    seen: &'a Seen,
+    seen: &'a ObservedProcess,
     unpacker: Unpacker,
 }
 
