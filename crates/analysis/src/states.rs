@@ -7,6 +7,10 @@ use calltap_trace::{RunState, ThreadId};
 /// Text in an exported trace.dat for the time from which a thread's state is unknown, as the kernel
 /// has no event for that.
 pub const SAYS_UNKNOWN: &str = "it is not known whether this thread runs\n";
+/// Text in an exported trace.dat before the exit of a call that ended at an unknown earlier time,
+/// without a return that was recorded. An exit has a duration, and no event says that a call was
+/// left.
+pub const SAYS_LEFT: &str = "the next call has ended at an unknown time\n";
 /// Text in an exported trace.dat for a thread that runs after a time of unknown state.
 pub const SAYS_RUNNING: &str = "this thread runs\n";
 

@@ -32,6 +32,7 @@ mod fit;
 mod lost;
 mod moves;
 mod nonlocal;
+mod own;
 mod stacks;
 mod unrecorded;
 
@@ -40,6 +41,7 @@ use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
 pub(crate) use moves::Frames;
+use own::OwnStack;
 use stacks::SuspendedStacks;
 pub(crate) use stacks::push_switch;
 
@@ -90,6 +92,8 @@ pub struct OpenCalls {
     placed: bool,
     /// Frames on stacks that the thread has left for others.
     suspended: SuspendedStacks,
+    /// The stack with which the thread began.
+    own: OwnStack,
     /// Top of the next stack below, or its highest open frame: an entry at or below this slot is
     /// not called by the newest frame, as another stack begins there.
     floor: u64,
@@ -168,6 +172,7 @@ impl OpenCalls {
             depth: 0,
             placed,
             suspended: SuspendedStacks::default(),
+            own: OwnStack::default(),
             floor: 0,
             nonlocal: None,
             doubtful: BOTTOM,
@@ -336,6 +341,7 @@ impl OpenCalls {
         if self.is_called_by_newest(frame, code) {
             return (unrecorded as u32, Vec::new());
         }
+        let unrecorded = unrecorded + self.leave_coroutines(frame, code);
         let next_to = self.next_to(frame, code);
         let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
@@ -360,6 +366,7 @@ impl OpenCalls {
     fn suspend_frames(&mut self, count: usize, own: Option<u64>) {
         let first = self.depth + 1 - count;
         if count > 0 {
+            self.learn_yield(count);
             self.suspended.put(&self.frames[first..=self.depth], own);
             self.depth -= count;
             self.find_floor(place_of(self.frames[self.depth]));
@@ -390,7 +397,8 @@ impl OpenCalls {
     fn find_floor(&mut self, slot: u64) {
         let newest_first = self.frames[1..=self.depth].iter().rev().take(SEARCHED);
         let others = newest_first.map(|frame| place_of(*frame)).filter(|place| *place < slot);
-        let floor = self.suspended.top_below(slot).into_iter().chain(others).max().unwrap_or(0);
+        let below = self.suspended.top_below(slot).into_iter().chain(self.own.below(slot));
+        let floor = below.chain(others).max().unwrap_or(0);
         self.floor = if self.nonlocal.is_some() { u64::MAX } else { floor };
     }
 

@@ -3,7 +3,7 @@
 pub(crate) mod encode;
 mod forks;
 pub(crate) mod history;
-mod moves;
+pub(crate) mod moves;
 pub(crate) mod pairs;
 pub(crate) mod switching;
 pub(crate) mod waiting;

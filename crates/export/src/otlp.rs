@@ -254,10 +254,16 @@ impl Visitor for Exporter<'_> {
         for FormattedValue { name, json, text: shown } in own.arguments.iter().chain(&results) {
             attributes.push(attribute(&format!("calltap.value.{name}"), json, shown));
         }
+        let function = self.names.function(call.site);
+        // A coroutine that goes on is no further call, for those who count spans by name.
+        let name = match call.ending {
+            Ending::Resumed => format!("{function} (resumed)"),
+            _ => function.to_owned(),
+        };
         let mut span = json!({
             "traceId": format!("{:032x}", own.trace),
             "spanId": format!("{:016x}", own.span),
-            "name": self.names.function(call.site),
+            "name": name,
             "kind": INTERNAL,
             "startTimeUnixNano": self.at(call.start),
             "endTimeUnixNano": self.at(call.end),

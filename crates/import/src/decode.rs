@@ -1,6 +1,6 @@
 //! Decodes events by the formats in the file.
 
-use calltap_analysis::states::{SAYS_RUNNING, SAYS_UNKNOWN};
+use calltap_analysis::states::{SAYS_LEFT, SAYS_RUNNING, SAYS_UNKNOWN};
 use calltap_names::printable_bytes;
 use calltap_ringbuffer::{Field, Fields};
 use std::collections::HashMap;
@@ -28,6 +28,17 @@ pub(crate) enum After {
     Dead,
 }
 
+/// A text that calltap writes about a thread where no event of the kernel says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// The thread runs.
+    Runs,
+    /// The thread's state is unknown.
+    MayRun,
+    /// The call whose exit follows ended at an unknown time.
+    IsLeft,
+}
+
 /// A decoded event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
@@ -47,8 +58,8 @@ pub(crate) enum Event {
     Return { number: i64, result: i64 },
     /// Events of the processor are missing before this one; their number, if known.
     Missed(Option<u64>),
-    /// In a file written by calltap: whether the thread runs, or its state is unknown.
-    Told { runs: bool },
+    /// In a file written by calltap: a text about the thread.
+    Told(Told),
 }
 
 /// An event with time, processor and thread.
@@ -138,13 +149,14 @@ impl Shape {
     }
 }
 
-/// Decodes a `print` record of calltap: whether its thread runs, or its state is unknown.
-fn printed_state(record: &[u8]) -> Option<bool> {
+/// Decodes a `print` record of calltap.
+fn printed(record: &[u8]) -> Option<Told> {
     // The text follows the common fields and the address of the printing function.
     let text = record.get(16..)?.split(|byte| *byte == 0).next()?;
     match std::str::from_utf8(text).ok()? {
-        SAYS_RUNNING => Some(true),
-        SAYS_UNKNOWN => Some(false),
+        SAYS_RUNNING => Some(Told::Runs),
+        SAYS_UNKNOWN => Some(Told::MayRun),
+        SAYS_LEFT => Some(Told::IsLeft),
         _ => None,
     }
 }
@@ -198,8 +210,8 @@ impl Decoder {
             self.strange += 1;
             return None;
         };
-        if let (true, Some(runs)) = (kind.name == "print", printed_state(record)) {
-            return Some(Item { time, cpu, tid, event: Event::Told { runs } });
+        if let (true, Some(told)) = (kind.name == "print", printed(record)) {
+            return Some(Item { time, cpu, tid, event: Event::Told(told) });
         }
         kind.count += 1;
         let event = kind.shape?.event(record);

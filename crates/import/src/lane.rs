@@ -44,6 +44,8 @@ pub(crate) struct ThreadOutput {
     loss: Loss,
     /// A `function` event, which is merged with a following entry of the same function and time.
     held: Option<(u64, SiteId, u64)>,
+    /// Whether the call whose exit follows ended at an unknown time.
+    pub(crate) is_left: bool,
     pub(crate) states: States,
     pub(crate) wakings: Log<Waking>,
     pub(crate) system_calls: Log<SystemCall>,
@@ -57,6 +59,7 @@ impl ThreadOutput {
             encoder: ThreadEncoder::new(id),
             loss: Loss { thread: id, ..Loss::default() },
             held: None,
+            is_left: false,
             states: States::default(),
             wakings: Log::default(),
             system_calls: Log::default(),

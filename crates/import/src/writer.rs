@@ -1,6 +1,6 @@
 //! Writes events, which arrive in time order, as the trace of their threads.
 
-use crate::decode::{After, Event, Item, Task};
+use crate::decode::{After, Event, Item, Task, Told};
 use crate::error::Error;
 use crate::lane::ThreadOutput;
 use crate::states::Complete;
@@ -136,7 +136,9 @@ impl Writer {
             Event::Exit { function, depth } => {
                 let (lane, site) = (self.lane(own)?, self.function(function)?);
                 let pops = self.lanes[lane].frames.exit(site, Some(depth));
-                self.lanes[lane].push(time, site, EventKind::Exit { pops });
+                let is_left = std::mem::take(&mut self.lanes[lane].is_left);
+                let kind = if is_left { EventKind::Left { pops } } else { EventKind::Exit { pops } };
+                self.lanes[lane].push(time, site, kind);
                 lane
             }
             Event::Enter { number, arguments } => {
@@ -160,16 +162,17 @@ impl Writer {
                 self.lanes[lane].wakings.push(at, Waking { at, interrupt, pid: PROCESS.0, tid, comm });
                 lane
             }
-            Event::Told { runs } => {
+            Event::Told(told) => {
                 let lane = self.lane(own)?;
-                let states = &mut self.lanes[lane].states;
-                match (self.known.is_own, runs) {
-                    (true, true) => {
+                let ThreadOutput { states, is_left, .. } = &mut self.lanes[lane];
+                match told {
+                    // Such a text by another writer is ignored.
+                    _ if !self.known.is_own => {}
+                    Told::Runs => {
                         states.come(at, cpu);
                     }
-                    (true, false) => states.gap(at),
-                    // Such a text by another writer is ignored.
-                    (false, _) => {}
+                    Told::MayRun => states.gap(at),
+                    Told::IsLeft => *is_left = true,
                 }
                 lane
             }

@@ -8,10 +8,48 @@ use calltap_abi::Clock;
 use calltap_trace::{ClockKind, ClockPair};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use std::fs;
+use std::sync::OnceLock;
 
-/// Returns CLOCK_MONOTONIC, nanoseconds.
+/// How far the clocks of a time namespace are ahead of the machine's, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TimeOffsets {
+    /// That of CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW.
+    pub monotonic: i64,
+    /// That of CLOCK_BOOTTIME.
+    pub boot: i64,
+}
+
+impl TimeOffsets {
+    /// Reads the offsets in the time namespace of a process: a number, or `self`. Kernels without
+    /// time namespaces have none.
+    pub fn of(process: impl std::fmt::Display) -> TimeOffsets {
+        TimeOffsets::parse(&fs::read_to_string(format!("/proc/{process}/timens_offsets")).unwrap_or_default())
+    }
+
+    /// Parses lines of a clock's name, seconds and nanoseconds.
+    fn parse(text: &str) -> TimeOffsets {
+        let of = |clock: &str| {
+            let mut words = text.lines().find_map(|line| line.strip_prefix(clock))?.split_whitespace();
+            let mut number = || words.next()?.parse::<i64>().ok();
+            Some(number()?.wrapping_mul(1_000_000_000).wrapping_add(number()?))
+        };
+        TimeOffsets {
+            monotonic: of("monotonic").unwrap_or_default(),
+            boot: of("boottime").unwrap_or_default(),
+        }
+    }
+
+    /// Returns those of this process.
+    fn own() -> TimeOffsets {
+        static OWN: OnceLock<TimeOffsets> = OnceLock::new();
+        *OWN.get_or_init(|| TimeOffsets::of("self"))
+    }
+}
+
+/// Returns the machine's CLOCK_MONOTONIC, nanoseconds. The kernel's records have these times, in
+/// every time namespace.
 pub fn monotonic_ns() -> u64 {
-    nanoseconds(ClockId::Monotonic)
+    nanoseconds(ClockId::Monotonic).wrapping_add_signed(-TimeOffsets::own().monotonic)
 }
 
 /// Returns CLOCK_REALTIME, nanoseconds since the epoch.
@@ -19,11 +57,14 @@ pub fn realtime_ns() -> u64 {
     nanoseconds(ClockId::Realtime)
 }
 
-/// Returns CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME and CLOCK_TAI at a moment of CLOCK_MONOTONIC in the
+/// Returns the machine's CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME and CLOCK_TAI at a moment of CLOCK_MONOTONIC in the
 /// recent past, nanoseconds.
 pub fn others_ns(at: u64) -> [u64; 3] {
     let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, total);
-    let others = [nanoseconds(ClockId::MonotonicRaw), nanoseconds(ClockId::Boottime), tai];
+    let own = TimeOffsets::own();
+    let raw = nanoseconds(ClockId::MonotonicRaw).wrapping_add_signed(-own.monotonic);
+    let boot = nanoseconds(ClockId::Boottime).wrapping_add_signed(-own.boot);
+    let others = [raw, boot, tai];
     let now = monotonic_ns();
     others.map(|other| other.wrapping_sub(now).wrapping_add(at))
 }
@@ -99,5 +140,18 @@ pub fn kind(clock: Clock) -> ClockKind {
         Clock::Sparse => ClockKind::Sparse,
         Clock::Coarse => ClockKind::Coarse,
         Clock::Counter => ClockKind::Counter,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_of_a_time_namespace_are_read() {
+        let text = "monotonic       1000000         5\nboottime              -2         7\n";
+        let expected = TimeOffsets { monotonic: 1_000_000_000_000_005, boot: -1_999_999_993 };
+        assert_eq!(TimeOffsets::parse(text), expected);
+        assert_eq!(TimeOffsets::parse(""), TimeOffsets::default());
     }
 }

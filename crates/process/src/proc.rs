@@ -36,6 +36,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
 }
 
+/// Returns the address above all frames of a process's first thread, if the kernel shows it.
+pub fn first_stack(pid: u32) -> Option<u64> {
+    let top = words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(25)?.parse().ok();
+    top.filter(|top| *top > 1)
+}
+
 /// Facts about a process that are known until its parent has waited for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
@@ -325,6 +331,12 @@ pub fn pid_of(entry: &ProcessEntry) -> u32 {
     Ids::default().pid_of(entry)
 }
 
+/// Returns the recorder's id of a process of a session, if it is known: this process may not see
+/// that of the other pid namespace.
+pub fn find_pid(entry: &ProcessEntry) -> Option<u32> {
+    Ids::default().find(entry)
+}
+
 /// Recorder's ids of processes in other pid namespaces. `/proc` is searched once, at the first
 /// lookup of such a process.
 #[derive(Default)]
@@ -336,11 +348,15 @@ pub struct Ids {
 impl Ids {
     /// Returns the recorder's id of a process of a session.
     pub fn pid_of(&self, entry: &ProcessEntry) -> u32 {
+        self.find(entry).unwrap_or_else(|| entry.pid.load(Acquire))
+    }
+
+    fn find(&self, entry: &ProcessEntry) -> Option<u32> {
         let (pid, namespace) = (entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
         if namespace == 0 || namespace == namespace_of("self") {
-            return pid;
+            return Some(pid);
         }
-        *self.others.get_or_init(ids_in_other_namespaces).get(&(namespace, pid)).unwrap_or(&pid)
+        self.others.get_or_init(ids_in_other_namespaces).get(&(namespace, pid)).copied()
     }
 }
 

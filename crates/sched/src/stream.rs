@@ -2,7 +2,7 @@
 //! records by time.
 
 use crate::order::{self, Change, Order, Taken, Timed};
-use rustix::time::{ClockId, clock_gettime};
+use calltap_process::clock::monotonic_ns;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct Stream<T> {
 impl<T: Timed + Clone> Stream<T> {
     /// Creates a stream of these threads and those that start later.
     pub(crate) fn new(rings: Box<dyn Rings<T>>, threads: BTreeSet<u32>) -> Stream<T> {
-        Stream { rings, order: Order::default(), threads, since: now() }
+        Stream { rings, order: Order::default(), threads, since: monotonic_ns() }
     }
 
     /// Takes the threads that are watched from [`Self::since`] on. Their first change implies their
@@ -52,7 +52,7 @@ impl<T: Timed + Clone> Stream<T> {
     /// Hands out the changes since the last call, oldest first. Returns the time until which they
     /// are complete: about a millisecond ago, nanoseconds of CLOCK_MONOTONIC.
     pub fn read(&mut self, give: &mut dyn FnMut(Change<T>)) -> u64 {
-        let now = now();
+        let now = monotonic_ns();
         let taken = self.rings.take();
         self.order.take(taken, now, give)
     }
@@ -66,9 +66,4 @@ impl<T: Timed + Clone> Stream<T> {
     pub fn lost(&self) -> u64 {
         self.order.lost
     }
-}
-
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -44,8 +44,14 @@ impl HeldThreads {
     }
 
     /// Gives each hold that began or changed since the last call. Returns false if more waits have
-    /// begun than the table keeps.
-    pub(super) fn take(&mut self, shared: &Shared, give: &mut dyn FnMut(HeldTime)) -> bool {
+    /// begun than the table keeps. `ahead`: how far a process's clock is ahead of the machine's, in
+    /// nanoseconds, as threads read the clock of their own time namespace.
+    pub(super) fn take(
+        &mut self,
+        shared: &Shared,
+        ahead: &dyn Fn(u32) -> i64,
+        give: &mut dyn FnMut(HeldTime),
+    ) -> bool {
         for moment in self.watch.take() {
             self.standstills += 1;
             let (number, time) = (self.standstills, moment.at..=moment.at);
@@ -59,14 +65,16 @@ impl HeldThreads {
         self.next = end;
         self.open.retain(|number| match waits::slot(all, *number).read(*number) {
             Some(wait) => {
-                let time = wait.from..=wait.to;
+                let here = |ns: u64| ns.saturating_add_signed(-ahead(wait.process));
+                let time = here(wait.from)..=here(wait.to);
+                let goes_on = *time.end() >= now;
                 give(HeldTime {
                     process: Some(wait.process),
                     tid: wait.tid,
                     number: u64::from(*number),
                     time,
                 });
-                wait.to >= now
+                goes_on
             }
             // The thread is filling the slot in, unless a later wait has used it.
             None => end.wrapping_sub(*number) <= COUNT as u32,
@@ -86,7 +94,7 @@ mod tests {
         let mut held = HeldThreads::begin(&shared);
         let mut take = || {
             let mut all = Vec::new();
-            let complete = held.take(&shared, &mut |held| all.push(held));
+            let complete = held.take(&shared, &|_| 0, &mut |held| all.push(held));
             let waits = all.into_iter().filter(|held| held.process.is_some());
             (waits.map(|held| (held.tid, held.number, held.time)).collect::<Vec<_>>(), complete)
         };

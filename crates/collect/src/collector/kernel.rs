@@ -56,13 +56,15 @@ impl Collector<'_> {
         let Some(mut switches) = self.kernel.switches.take() else { return };
         switches.read();
         if let Some(mut held) = self.kernel.held.take() {
-            let is_complete = held.take(self.shared, &mut |HeldTime { process, tid, number, time }| {
-                let task = process.map_or(tid, |process| {
+            let ahead = |process| self.processes.ahead.get(process as usize).copied().unwrap_or(0);
+            let is_complete =
+                held.take(self.shared, &ahead, &mut |HeldTime { process, tid, number, time }| {
+                    let Some(process) = process else { return switches.hold(tid, number, time) };
                     let pid = self.processes.pids.get(process as usize).copied().unwrap_or(0);
-                    self.task(process, pid, tid)
+                    if let Some((_, task)) = self.ids_here(process, pid, tid) {
+                        switches.hold(task, number, time);
+                    }
                 });
-                switches.hold(task, number, time);
-            });
             if !is_complete {
                 switches.doubt();
             }

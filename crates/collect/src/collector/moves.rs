@@ -8,7 +8,10 @@
 
 use super::Collector;
 use crate::pairing::{Frames, OpenCalls};
+use crate::reader::moves::FIRST_STACK;
 use crate::reader::{Extent, Reader};
+use calltap_process::memory::maps;
+use calltap_process::proc;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -102,11 +105,27 @@ impl Collector<'_> {
         while let Some(Reverse((ticks, place))) = next.pop()
             && ticks < until
         {
+            self.find_own_stack(place);
             self.move_stack_to(place);
             let Some(reader) = self.readers[place].as_mut() else { continue };
             reader.release_waiting(&mut self.output, &mut self.unwinding);
             next.extend(reader.next_waiting().map(|ticks| Reverse((ticks, place))));
         }
+    }
+
+    /// Finds on which stack the thread at `place` began: the mapping below its control block.
+    fn find_own_stack(&mut self, place: usize) {
+        let Some(reader) = self.readers[place].as_mut().filter(|reader| reader.lacks_own_stack()) else {
+            return;
+        };
+        let block = reader.block;
+        let pid = self.shared.process(reader.process).and_then(proc::find_pid);
+        let regions = pid.and_then(|pid| maps::read(pid).ok()).unwrap_or_default();
+        let own = regions.iter().find(|region| (region.start..region.end).contains(&block));
+        let own =
+            own.filter(|region| region.writable && region.file.1 == 0 && region.path.as_os_str().is_empty());
+        // If the process has ended, a part of the stack is known.
+        reader.set_own_stack(block, own.map_or(FIRST_STACK, |region| block - region.start));
     }
 
     /// Moves frames to the thread at `place` if its next event lies on a stack that another thread

@@ -7,6 +7,7 @@ use crate::reader::Reader;
 use crate::reader::history::{Fork, History};
 use calltap_abi::{ThreadEntry, ThreadState};
 use calltap_names::printable_bytes;
+use calltap_process::clock::TimeOffsets;
 use calltap_process::proc;
 use calltap_trace::{Process, Record, Thread, ThreadId};
 use std::collections::{HashMap, VecDeque};
@@ -55,6 +56,10 @@ pub(super) struct Processes {
     pub replaced: Vec<bool>,
     /// The newest followed process of each process id.
     pub followed: HashMap<u32, Followed>,
+    /// How far each process's CLOCK_MONOTONIC is ahead of the machine's, nanoseconds.
+    pub ahead: Vec<i64>,
+    /// The address above all frames of each process's first thread, if it is known.
+    pub stacks: Vec<Option<u64>>,
     /// Number of this process's namespace of process ids.
     pub namespace: u64,
 }
@@ -62,7 +67,14 @@ pub(super) struct Processes {
 impl Processes {
     pub fn new() -> Processes {
         let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
-        Processes { pids: Vec::new(), replaced: Vec::new(), followed: HashMap::new(), namespace }
+        Processes {
+            pids: Vec::new(),
+            replaced: Vec::new(),
+            followed: HashMap::new(),
+            ahead: Vec::new(),
+            stacks: Vec::new(),
+            namespace,
+        }
     }
 }
 
@@ -85,6 +97,11 @@ impl Collector<'_> {
             }
             let open = forked.and_then(|parent| self.open_at_fork(index, parent));
             self.processes.pids.push(pid);
+            let here = self.ids_here(index, pid, pid).map(|(pid, _)| pid);
+            self.processes.ahead.push(here.map_or(0, |here| TimeOffsets::of(here).monotonic));
+            // The first thread of a forked child goes on where it was forked: on a copy of the stack
+            // of any thread.
+            self.processes.stacks.push(here.and_then(proc::first_stack).filter(|_| forked.is_none()));
             parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
             self.processes.replaced.push(false);
             for (former, replaced) in (0..index).zip(&mut self.processes.replaced) {
@@ -149,16 +166,16 @@ impl Collector<'_> {
         }
     }
 
-    /// Returns the id by which calltap knows a thread, which may run in another pid namespace.
-    pub(super) fn task(&self, process: u32, pid: u32, tid: u32) -> u32 {
-        let entry = self.shared.process(process);
-        let Some(entry) = entry.filter(|entry| entry.pid_namespace.load(Relaxed) != self.processes.namespace)
-        else {
-            return tid;
-        };
-        let host = proc::pid_of(entry);
+    /// Returns the recorder's ids of a process and of one of its threads. `None` if they run in
+    /// another pid namespace, and this process does not find them.
+    pub(super) fn ids_here(&self, process: u32, pid: u32, tid: u32) -> Option<(u32, u32)> {
+        let entry = self.shared.process(process)?;
+        if [0, self.processes.namespace].contains(&entry.pid_namespace.load(Relaxed)) {
+            return Some((pid, tid));
+        }
+        let host = proc::find_pid(entry)?;
         let is_task = |task: &u32| proc::inner_id(host, *task) == Some(tid);
-        proc::tasks(host).into_iter().find(is_task).filter(|_| host != pid).unwrap_or(tid)
+        Some((host, proc::tasks(host).into_iter().find(is_task)?))
     }
 
     /// Returns the process of the session that began the followed process `pid`, or that executed
@@ -177,7 +194,8 @@ impl Collector<'_> {
         };
         let at_start = || self.shared.thread_entries().find(own).map(name_at_start);
         let told = || self.processes.followed.get(&pid).map(|own| own.comm.clone());
-        Some(comm(pid, pid))
+        self.ids_here(process, pid, pid)
+            .map(comm)
             .filter(|comm| !comm.is_empty())
             .or_else(at_start)
             .or_else(told)
@@ -200,7 +218,8 @@ impl Collector<'_> {
         let pid = self.processes.pids.get(process as usize).copied().unwrap_or(0);
         // The present name, or if the thread has ended the name with which it began.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
-        let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
+        let ids = self.ids_here(process, pid, tid);
+        let comm = ids.map(comm).filter(|comm| !comm.is_empty()).unwrap_or(name);
         self.output.record(&Record::Thread(Thread {
             id,
             process,
@@ -209,14 +228,17 @@ impl Collector<'_> {
             goroutine: None,
             started: None,
         }));
-        let task = self.task(process, pid, tid);
-        self.kernel.switches.iter_mut().for_each(|switches| switches.claim(id, task));
-        self.kernel.events.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
+        if let Some((pid, task)) = ids {
+            self.kernel.switches.iter_mut().for_each(|switches| switches.claim(id, task));
+            self.kernel.events.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
+        }
         let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
         let is_first = self.shared.process(process).is_some_and(|process| process.pid.load(Relaxed) == tid);
         // The control block of a program's first thread is not on that thread's stack.
         let block = self.shared.thread(entry).filter(|_| !is_first);
         reader.block = block.map_or(0, |entry| entry.block.load(Relaxed));
+        let own = self.processes.stacks.get(process as usize).copied().flatten().filter(|_| is_first);
+        own.into_iter().for_each(|top| reader.set_own_stack(top, 0));
         let keeps_history = !self.overwrite && self.threads.count <= MOST_HISTORIES;
         let mut reader = reader.until(self.until).keeping_history(keeps_history);
         if let Some((open, process)) = is_first.then(|| self.threads.copied.remove(&process)).flatten() {
@@ -229,7 +251,8 @@ impl Collector<'_> {
     }
 }
 
-fn comm(pid: u32, tid: u32) -> String {
+/// Returns the name of a thread, by the recorder's ids of its process and itself.
+fn comm((pid, tid): (u32, u32)) -> String {
     let read = |path: String| fs::read(path).ok().map(|text| printable_bytes(text.trim_ascii_end()));
     read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default()
 }

@@ -26,6 +26,7 @@ impl OpenCalls {
             depth,
             placed,
             suspended: SuspendedStacks::default(),
+            own: self.own.copied(),
             floor: 0,
             nonlocal: self.nonlocal,
             doubtful,

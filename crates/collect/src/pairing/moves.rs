@@ -51,7 +51,7 @@ impl OpenCalls {
         match raw.code() {
             code::EXIT => !self.has(frame),
             code::CALL => false,
-            code => !self.is_called_by_newest(frame, code),
+            code => !self.is_called_by_newest(frame, code) && !self.is_on_own_stack(raw.slot),
         }
     }
 

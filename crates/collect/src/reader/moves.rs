@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// Bytes below a thread's control block that are its first stack: no thread library makes smaller
 /// ones.
-const FIRST_STACK: u64 = 16 << 10;
+pub(crate) const FIRST_STACK: u64 = 16 << 10;
 
 /// Whether a slot is certainly on the first stack of the thread with this control block.
 fn is_on_first_stack(block: u64, slot: u64) -> bool {
@@ -38,6 +38,17 @@ impl Reader {
         if self.waiting.is_watched {
             self.waiting.begin(self.encoder.last_ticks());
         }
+    }
+
+    /// Sets the stack with which the thread began: the address above its frames, and its length in
+    /// bytes, 0 if that is not known.
+    pub(crate) fn set_own_stack(&mut self, top: u64, length: u64) {
+        self.open.set_own_stack(top, length);
+    }
+
+    /// Whether it is not known yet on which stack the thread began, and its control block tells.
+    pub(crate) fn lacks_own_stack(&self) -> bool {
+        self.block != 0 && !self.open.has_own_stack()
     }
 
     /// Returns the number of events that wait.

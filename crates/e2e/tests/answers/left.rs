@@ -362,6 +362,58 @@ fn coroutines_keep_their_callers_when_the_thread_that_ran_them_ends() {
     }
 }
 
+/// Checks the callers in a trace of `eventloop.c`. Those that are not recorded are empty.
+fn check_event_loop(trace: &str, what: &str) {
+    let callers = BTreeMap::from([
+        ("poll_events", "loop"),
+        ("accept_one", "loop"),
+        ("request", "loop"),
+        ("touch", "loop"),
+        ("handler", "touch"),
+        // The first call on a stack has the call that switched to it as its caller.
+        ("connection", "loop"),
+        ("parse", "connection"),
+        ("wait_io", "connection"),
+    ]);
+    let mut counts = BTreeMap::<String, u64>::new();
+    for [function, caller] in columns_of(trace, ["function", "caller"]) {
+        let is_right = caller.is_empty() || callers.get(&*function) == Some(&&*caller);
+        assert!(is_right || !callers.contains_key(&*function), "{what}: {caller} calls {function}");
+        *counts.entry(function).or_default() += 1;
+    }
+    assert!(counts.get("connection").is_some_and(|count| *count > 5), "{what}: {counts:?}");
+}
+
+#[test]
+fn event_loop_that_resumes_coroutines_is_not_called_by_them() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["eventloop.c"], &["-pthread"]);
+        let path = program.path.display().to_string();
+        let trace = program.directory().join("short.data").display().to_string();
+        for functions in
+            ["*", "connection,wait_io,poll_events", "connection,parse,request", "handler,request"]
+        {
+            let run = calltap_run(&["record", "-q", "-o", &trace, "-F", functions, "--", &path, "short"]);
+            assert!(run.status.success(), "{}", run.stderr);
+            if functions.contains("connection") || functions == "*" {
+                check_event_loop(&trace, functions);
+            }
+            let mut rows = columns_of(&trace, ["function", "caller"]).into_iter();
+            assert!(!rows.any(|row| row == ["request", "handler"]), "{}: {functions}", build.name);
+        }
+        for thread in ["first", "other"] {
+            let resident = Resident::start(&program, &[thread]);
+            resident.attach_while_it_works(&[
+                "-F",
+                "connection,parse,wait_io,poll_events,accept_one,request,touch,handler",
+            ]);
+            check_event_loop(&resident.trace().display().to_string(), &format!("attached, {thread} thread"));
+            let (status, ..) = resident.end();
+            assert!(status.success());
+        }
+    }
+}
+
 /// Returns how often each function was called by which other, as the program has noted it.
 fn noted(recording: &Recording) -> BTreeMap<String, u64> {
     let lines = recording.run.stdout.lines().filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '));

@@ -15,7 +15,7 @@ use crate::options::Options;
 use addresses::Addresses;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::run_threads;
-use calltap_analysis::states::{SAYS_RUNNING, SAYS_UNKNOWN};
+use calltap_analysis::states::{SAYS_LEFT, SAYS_RUNNING, SAYS_UNKNOWN};
 use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Stretch, Totals, Visitor};
 use calltap_ringbuffer::{Stream, record};
 use calltap_trace::{RunState, ThreadId};
@@ -136,10 +136,14 @@ impl Visitor for Exporter<'_> {
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
         // An exit has a duration here, so a call that may still be open gets none. A call that
-        // ended at an unknown time gets one at the last time when it is known to have run:
-        // trace-cmd would match a later return of the same function with it.
+        // ended at an unknown time gets one at the last time when it is known to have run, behind a
+        // text: trace-cmd would match a later return of the same function with it.
         self.note_running(thread, call.end);
-        if !call.ending.is_cut() || matches!(call.ending, Ending::Left | Ending::SwitchedOff) {
+        let is_left = matches!(call.ending, Ending::Left | Ending::SwitchedOff);
+        if is_left {
+            self.print(thread, call.end, SAYS_LEFT);
+        }
+        if !call.ending.is_cut() || is_left {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
             let depth = call.depth.min(DEEPEST);
