@@ -15,13 +15,13 @@ mod diff;
 mod ending;
 mod import;
 mod input;
-mod live;
 mod many;
 mod merge;
 mod mount;
 mod observed;
 mod record;
 mod repeat;
+mod session_commands;
 mod stat;
 mod tools;
 mod top;
@@ -83,7 +83,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     calltap_session::remove_left();
     match name {
         "record" => return record::run(arguments),
-        "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
+        "attach" | "set" | "status" | "detach" | "snapshot" => session_commands::run(name, arguments)?,
         "top" => top::run(arguments)?,
         "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
             return many::answer(name, arguments)?.map_or_else(|| answers::run(name, arguments), Ok);

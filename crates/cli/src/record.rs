@@ -15,7 +15,7 @@ use crate::terminal::named_pipe;
 use crate::terminal::progress;
 use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
-use crate::{ending, live, many, repeat::Runs};
+use crate::{ending, many, repeat::Runs, session_commands};
 use anyhow::{Result, bail};
 use calltap_analysis::{disabled, units};
 use calltap_selection::{Ftraced, ParsedSelection};
@@ -230,7 +230,7 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     // If something remains in the process, the reason is told in spite of --quiet: the exit status
     // cannot say it.
     if !quiet || !outcome.whole {
-        live::say(&outcome.notes);
+        session_commands::say(&outcome.notes);
     }
     if !quiet {
         tell_summary(options, outcome, &of);

@@ -8,8 +8,8 @@
 //! - `started`, `static_start`, `attach`, `load_agent`, `follow`, `exec_watch`: how a process comes
 //!   into the session.
 //! - `detach`: how a process leaves the session.
-//! - `controller`, `requests`, `live`: commands to a session that another calltap serves, or that
-//!   no process serves.
+//! - `controller`, `requests`, `uncontrolled`: commands to a session that another calltap serves,
+//!   or that no process serves.
 //!
 //! It builds on `calltap-process`, for memory and threads of another process, and on
 //! `calltap-collect`, which reads the rings of its threads.
@@ -24,7 +24,6 @@ mod exec_watch;
 mod flight;
 mod follow;
 mod limits;
-mod live;
 mod load_agent;
 mod options;
 mod plan;
@@ -38,6 +37,7 @@ mod settings;
 mod setup;
 mod started;
 mod static_start;
+mod uncontrolled;
 mod watch;
 
 pub use calltap_abi::Clock;
@@ -64,7 +64,6 @@ pub use calltap_sites::Discovery;
 pub use controller::Controls;
 pub use detach::DetachOutcome;
 pub use error::Error;
-pub use live::{Attached, Snapshot, attached, detach_process, in_sessions};
 pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
 pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Tally, UntraceableFunctions};
 pub use plan::program::runs_python;
@@ -72,6 +71,8 @@ pub use python::process_runs_python;
 pub use record::record;
 pub use requests::{Answer, KeepRules, Mailbox, Request, ask};
 pub use run::SessionOutcome;
-pub use settings::{Settings, Status};
-pub use setup::kept_size;
+pub use settings::Settings;
+pub use settings::status::Status;
+pub use setup::memory::kept_size;
+pub use uncontrolled::{Attached, Snapshot, attached, detach_process, in_sessions};
 pub use watch::{Watch, watch};

@@ -21,7 +21,7 @@ pub use exec::run as exec;
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
-use crate::live::say;
+use crate::session_commands::say;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_selection::{ParsedSelection, Selection, TracerSelection};
 use calltap_session::{Options, PatchMode, SessionOutcome, Subject, Watch, interruption, watch};

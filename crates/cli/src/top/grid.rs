@@ -5,7 +5,7 @@ use super::together::Together;
 use super::view;
 use crate::terminal::search;
 use calltap_analysis::ShortNames;
-use calltap_analysis::live::{Column, Interval, Row};
+use calltap_analysis::intervals::{Column, Interval, Row};
 use calltap_analysis::units::{duration, one_line};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

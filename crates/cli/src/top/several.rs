@@ -3,7 +3,7 @@
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
-use crate::{live, many, record};
+use crate::{many, record, session_commands};
 use anyhow::{Result, anyhow};
 use calltap_session::{Options, SessionOutcome, process_exists};
 use std::thread;
@@ -85,5 +85,5 @@ fn say(outcome: &SessionOutcome, of: &str) {
     lines.push(record::stopped(attaching, detaching));
     lines.extend(record::disabled(&outcome.disabled_by_limit));
     let lines: Vec<String> = lines.iter().map(|line| format!("{of}{line}")).collect();
-    live::say(&lines);
+    session_commands::say(&lines);
 }

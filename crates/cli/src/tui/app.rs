@@ -4,7 +4,7 @@ use super::rows::{Column, FILE, LIVE, Line};
 use super::screen_data::ScreenData;
 use crate::terminal::search;
 use calltap_analysis::explore::{Around, Relative};
-use calltap_analysis::live::Row;
+use calltap_analysis::intervals::Row;
 use calltap_analysis::units::one_line;
 use calltap_analysis::{ShortNames, Source};
 use calltap_trace::SiteId;
@@ -332,7 +332,7 @@ mod tests {
     use crate::tui::screen_data::Live;
     use calltap_analysis::MemorySource;
     use calltap_analysis::explore::Explorer;
-    use calltap_analysis::live::Interval;
+    use calltap_analysis::intervals::Interval;
     use calltap_analysis::timeline::Limits;
     use calltap_trace::{Batch, Event, EventKind, Site, Thread, ThreadId};
     use ratatui::Terminal;
