@@ -38,9 +38,9 @@ pub use kernelshark::kernelshark;
 pub use mounted::{MountPoint, Mounted, await_open, await_that, ends_within, have_fuse, is_mounted, reader};
 pub use naps::trace_of_naps;
 pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout, run_within};
-pub use skipped::skipped;
+pub use skipped::{is_root, skipped};
 pub use terminal::{Terminal, jumps};
-pub use wait::{end_of, interrupt, kill, wait_until};
+pub use wait::{end_of, interrupt, kill, kill_group, wait_until};
 
 const TRACERS: [&[&str]; 6] = [
     &["--tracer", "function_graph"],
