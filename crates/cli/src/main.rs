@@ -78,9 +78,10 @@ fn main() -> ExitCode {
 fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     arguments.refuse_empty_names(name)?;
     if let Some(path) = arguments.path("patch-log") {
-        calltap_session::keep_patch_log(&path).with_context(|| path.display().to_string())?;
+        calltap_process::memory::patch_log::keep_patch_log(&path)
+            .with_context(|| path.display().to_string())?;
     }
-    calltap_session::remove_left();
+    calltap_sched::remove_left();
     match name {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => session_commands::run(name, arguments)?,

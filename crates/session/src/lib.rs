@@ -47,19 +47,6 @@ pub use calltap_collect::kept::triggers::Trigger as CallTrigger;
 pub use calltap_collect::output::Consumer;
 pub use calltap_collect::slow::Slow;
 pub use calltap_collect::trace_file::TraceFile;
-pub use calltap_process::Error as ProcessError;
-pub use calltap_process::Reason;
-pub use calltap_process::clock::{monotonic_ns, others_ns};
-pub use calltap_process::launch::{become_command, interruption, no_core_dump};
-pub use calltap_process::memory::maps::stack_around;
-pub use calltap_process::memory::patch_log::keep_patch_log;
-pub use calltap_process::proc::{
-    exists as process_exists, program as process_program, program_link as process_program_link,
-};
-pub use calltap_process::ptrace::stop_times::Stops;
-pub use calltap_process::ptrace::tracees::{is_asked_to_stop, stay};
-pub use calltap_process::status::Status as ProcessStatus;
-pub use calltap_sched::{CLOCK as KERNEL_CLOCK, Functions as KernelFunctions, remove_left};
 pub use calltap_sites::Discovery;
 pub use controller::Controls;
 pub use detach::DetachOutcome;
