@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::plan::directory::Directory;
 use crate::settings::{Settings, Stage};
+use crate::setup::clocks::NoTsc;
 use crate::setup::{self, clocks, memory};
 use crate::{load_agent, uncontrolled};
 use calltap_abi::Clock;
@@ -44,14 +45,14 @@ impl<'a> AttachSession<'a> {
         let directory = Directory::create_for(&target, size, memory::CODE_SIZE)
             .map_err(|error| load_agent::explain_no_place(&target, error))?;
         let shared = memory::map(&directory, options)?;
-        let (clock, clock_note) = clocks::usable_clock_of(&target, options.clock);
+        let (clock, no_tsc) = clocks::usable_clock_of(&target, options.clock);
         // A process that did not ask to be traced never waits for calltap.
         memory::prepare(&shared, &directory, options, clock, Duration::ZERO);
         if options.follow {
             directory.prepare_to_follow()?;
         }
-        notes.extend(clock_note.clone());
-        let session = setup::session(options, target.command(), clock, clock_note);
+        notes.extend(no_tsc.as_ref().map(NoTsc::to_string));
+        let session = setup::session(options, target.command(), clock, no_tsc.as_ref());
         Ok(AttachSession { options, target, directory, shared, clock, session, notes })
     }
 

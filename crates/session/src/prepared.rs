@@ -86,13 +86,13 @@ impl<'a> Prepared<'a> {
         let program = Program::find(command)?;
         let directory = Directory::create(shm::control_size(memory::chunks(options)), memory::CODE_SIZE)?;
         let shared = memory::map(&directory, options)?;
-        let (clock, clock_note) = clocks::usable_clock(options.clock);
+        let (clock, no_tsc) = clocks::usable_clock(options.clock);
         memory::prepare(&shared, &directory, options, clock, options.wait);
         if options.follow {
             directory.prepare_to_follow()?;
         }
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let session = setup::session(options, words, clock, clock_note);
+        let session = setup::session(options, words, clock, no_tsc.as_ref());
         Ok(Prepared { options, program, directory, shared, clock, session })
     }
 

@@ -11,10 +11,11 @@ use crate::options::Options;
 use calltap_abi::Clock;
 use calltap_process::clock;
 use calltap_trace::Session;
+use clocks::NoTsc;
 use std::{env, fs};
 
 /// Returns the session record of the trace.
-pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note: Option<String>) -> Session {
+pub fn session(options: &Options, command: Vec<String>, clock: Clock, no_tsc: Option<&NoTsc>) -> Session {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
@@ -27,7 +28,7 @@ pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note
         start_realtime_ns: clock::realtime_ns(),
         start_monotonic_ns: clock::monotonic_ns(),
         clock: clock::kind(clock),
-        clock_note,
+        clock_note: no_tsc.map(NoTsc::to_string),
         tracers: options.selection.tracers.clone(),
     }
 }
