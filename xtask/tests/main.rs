@@ -6,6 +6,7 @@ mod documents;
 mod language;
 mod layers;
 mod lengths;
+mod limits;
 mod regressions;
 mod runner;
 mod sources;

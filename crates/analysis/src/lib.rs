@@ -25,7 +25,7 @@ mod histogram;
 pub mod incidents;
 pub mod incidents_of_calls;
 pub mod info;
-pub mod live;
+pub mod intervals;
 mod names;
 mod off;
 pub mod paths;

@@ -8,7 +8,7 @@ mod disabled;
 mod goroutines;
 mod graph;
 mod info;
-mod live;
+mod intervals;
 mod part;
 mod replay;
 mod report;

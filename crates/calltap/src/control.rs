@@ -15,26 +15,18 @@
 use crate::callee::SendCallee;
 use crate::error::Error;
 use crate::objects::{self, Object, Pin};
+use crate::refusal::{NotEnabled, Refusal};
 use crate::returns::{self, Returned};
 use crate::table::{self, Function, Module};
 use crate::text::{LocalText, is_single_threaded};
 use crate::trampoline::{self, Callee, Combination, MAX_OPS};
 use crate::{gates, grace, scan};
 use calltap_names::Glob;
-use calltap_patch::{Change, ChangeError, Demand, State, Text as _, carry_out};
+use calltap_patch::{Change, Demand, State, Text as _, carry_out};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::ptr;
 use std::sync::atomic::Ordering::*;
-
-/// The reason why a site cannot be enabled.
-#[derive(Clone, Debug)]
-struct Refusal {
-    /// Whether enabling it is not tried again.
-    for_good: bool,
-    reason: String,
-}
 
 /// The present state of a site.
 struct SiteState {
@@ -272,7 +264,7 @@ impl Control {
     }
 
     pub fn failures(&self) -> Vec<(&'static Function, String)> {
-        let reason = |place: &SiteState| Some(place.refusal.as_ref()?.reason.clone());
+        let reason = |place: &SiteState| Some(place.refusal.as_ref()?.why.to_string());
         self.places().filter_map(|(function, place)| Some((function, reason(place)?))).collect()
     }
 
@@ -372,8 +364,8 @@ impl Control {
                 let written = gates::write(module, &lacking, text);
                 for n in lacking {
                     places[n].has_gate = written.is_ok();
-                    let reason = written.as_ref().err().cloned();
-                    places[n].refusal = reason.map(|reason| Refusal { for_good: false, reason });
+                    let why = written.err().map(NotEnabled::Gates);
+                    places[n].refusal = why.map(|why| Refusal { for_good: false, why });
                 }
                 differing.retain(|n| places[*n].wanted() == 0 || places[*n].has_gate);
             }
@@ -405,7 +397,7 @@ impl Control {
                 None => (place.state, place.refusal) = (*to, None),
                 Some((_, failure)) => {
                     let expected = module.sites[*n].bytes(place.state).ok();
-                    place.refusal = Some(refusal(failure, expected.as_deref().unwrap_or_default()));
+                    place.refusal = Some(Refusal::new(failure, expected.as_deref().unwrap_or_default()));
                 }
             }
         }
@@ -466,22 +458,4 @@ impl Mapped {
             |_| SiteState { state: State::Original, has_gate: false, filter: 0, notrace: 0, refusal: None };
         Mapped { module, places: module.sites.iter().map(place).collect() }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
-}
-
-fn refusal(failure: ChangeError<io::ErrorKind>, expected: &[u8]) -> Refusal {
-    let (for_good, reason) = match failure {
-        ChangeError::Mismatch(found) => (true, format!("expected {}, found {}", hex(expected), hex(&found))),
-        ChangeError::Demands(_) => {
-            const LATE: &str = "several instructions, one of which a thread may be at: call init() before other threads are started";
-            (false, LATE.to_owned())
-        }
-        ChangeError::OutOfReach => (true, "its trampoline is out of reach".to_owned()),
-        ChangeError::ReadFailed(error) => (false, format!("cannot be read: {error}")),
-        ChangeError::PartialWrite(error) => (true, format!("cannot be written: {error}")),
-    };
-    Refusal { for_good, reason }
 }

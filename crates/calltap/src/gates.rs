@@ -26,21 +26,30 @@ pub fn gate(module: &Module, n: usize) -> Avma {
     Avma(module.gates.load(SeqCst) + n as u64 * SIZE)
 }
 
-/// Writes the gates of some disabled sites, given by their numbers in order. Returns the reason if
-/// that cannot be done.
-pub fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(), String> {
+/// The reason why the gates of a module cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoGates {
+    /// No free addresses in reach of the module.
+    #[error("no free addresses near its module")]
+    NoRange,
+    /// The memory of the gates cannot be written.
+    #[error("its gate cannot be written: {0}")]
+    Unwritable(io::ErrorKind),
+}
+
+/// Writes the gates of some disabled sites, given by their numbers in order.
+pub fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(), NoGates> {
     if module.gates.load(SeqCst) == 0 {
         let length = (module.sites.len() as u64 * SIZE).next_multiple_of(PAGE);
         let start = map_near(module.start, module.end, length);
-        module.gates.store(start.ok_or("no free addresses near its module")?, SeqCst);
+        module.gates.store(start.ok_or(NoGates::NoRange)?, SeqCst);
     }
     for run in sites.chunk_by(|one, next| one + 1 == *next) {
         let bytes = |n: &usize| gate_bytes(ptr::from_ref(&module.cells[*n]) as u64, trampoline::address());
         let bytes: Vec<u8> = run.iter().flat_map(bytes).collect();
         // A thread that was interrupted in a gate finds the same bytes again. No processor has
         // fetched from a new gate.
-        text.write(gate(module, run[0]), &bytes)
-            .map_err(|error| format!("its gate cannot be written: {error}"))?;
+        text.write(gate(module, run[0]), &bytes).map_err(NoGates::Unwritable)?;
     }
     Ok(())
 }

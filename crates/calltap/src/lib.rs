@@ -87,6 +87,7 @@ mod lock;
 mod objects;
 mod ops;
 mod records;
+mod refusal;
 mod returns;
 mod scan;
 mod site;

@@ -5,7 +5,7 @@
 //! a controller, this calltap opens the session itself.
 
 use crate::command_line::arguments::Arguments;
-use crate::live::{self, say, unexpected};
+use crate::session_commands::{self, say, unexpected};
 use crate::stat;
 use crate::terminal::output::Output;
 use anyhow::{Context, Result, bail};
@@ -34,7 +34,7 @@ fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
         Some(Answer::Selection(words, functions)) => Ok((Session::Theirs, words, functions)),
         Some(answer) => Err(unexpected(pid, answer)),
         None => {
-            let attached = live::find(pid)?;
+            let attached = session_commands::find(pid)?;
             let (words, functions) = (attached.settings.words.clone(), attached.list()?);
             Ok((Session::Ours(Box::new(attached)), words, functions))
         }

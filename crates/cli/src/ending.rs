@@ -1,6 +1,7 @@
 //! The end of calltap: an error in one line, and the exit status.
 
-use calltap_session::{Error, ProcessError};
+use calltap_process::Error as ProcessError;
+use calltap_session::Error;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
@@ -36,7 +37,7 @@ fn without_numbers(line: &str) -> String {
 /// Ends as a program ended: with its exit code, or by its signal, without a second core dump.
 pub fn end_as(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
-        calltap_session::no_core_dump();
+        calltap_process::launch::no_core_dump();
         let _ = signal_hook::low_level::emulate_default_handler(signal);
         return ExitCode::from(128u8.saturating_add(signal as u8));
     }

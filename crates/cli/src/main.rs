@@ -15,13 +15,13 @@ mod diff;
 mod ending;
 mod import;
 mod input;
-mod live;
 mod many;
 mod merge;
 mod mount;
 mod observed;
 mod record;
 mod repeat;
+mod session_commands;
 mod stat;
 mod tools;
 mod top;
@@ -78,12 +78,13 @@ fn main() -> ExitCode {
 fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     arguments.refuse_empty_names(name)?;
     if let Some(path) = arguments.path("patch-log") {
-        calltap_session::keep_patch_log(&path).with_context(|| path.display().to_string())?;
+        calltap_process::memory::patch_log::keep_patch_log(&path)
+            .with_context(|| path.display().to_string())?;
     }
-    calltap_session::remove_left();
+    calltap_sched::remove_left();
     match name {
         "record" => return record::run(arguments),
-        "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
+        "attach" | "set" | "status" | "detach" | "snapshot" => session_commands::run(name, arguments)?,
         "top" => top::run(arguments)?,
         "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
             return many::answer(name, arguments)?.map_or_else(|| answers::run(name, arguments), Ok);

@@ -7,7 +7,10 @@ use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
 use crate::ending;
 use anyhow::{Context, Result};
-use calltap_session::{Error, ProcessError, Reason, process_exists};
+use calltap_process::Error as ProcessError;
+use calltap_process::Reason;
+use calltap_process::proc;
+use calltap_session::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -103,7 +106,7 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
 /// `answers` each writes a trace. Returns the first exit status that is not 0; a process that had
 /// ended before counts only if all had.
 pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Result<ExitCode> {
-    let interrupted = calltap_session::interruption()?;
+    let interrupted = calltap_process::launch::interruption()?;
     let program = std::env::current_exe().context("cannot find calltap's own program")?;
     let words = common_words(std::env::args_os().skip(1));
     let start = |pid: &u32| {
@@ -117,7 +120,7 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process that does not exist from the start is an error, as it is without a list.
         command.env_remove(processes::ONE_OF_MANY);
-        if process_exists(*pid) {
+        if proc::exists(*pid) {
             command.env(processes::ONE_OF_MANY, processes::title(*pid));
         }
         command.spawn().with_context(|| format!("cannot start a calltap for process {pid}"))

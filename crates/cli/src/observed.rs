@@ -4,7 +4,7 @@
 use crate::top::switches::Switches;
 use anyhow::Result;
 use calltap_analysis::explore::Explorer;
-use calltap_analysis::live::{Interval, Live};
+use calltap_analysis::intervals::{Interval, Live};
 use calltap_analysis::timeline::Limits;
 use calltap_analysis::{Recent, Snapshot};
 use calltap_session::{Consumer, Options, SessionOutcome, Watch, watch};

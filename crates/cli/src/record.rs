@@ -15,11 +15,12 @@ use crate::terminal::named_pipe;
 use crate::terminal::progress;
 use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
-use crate::{ending, live, many, repeat::Runs};
+use crate::{ending, many, repeat::Runs, session_commands};
 use anyhow::{Result, bail};
 use calltap_analysis::{disabled, units};
+use calltap_process::ptrace::stop_times::Stops;
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Totals};
+use calltap_session::{Clock, Discovery, Options, Outcome, Subject, Totals};
 use calltap_trace::TracerKind;
 use kernel::Kernel;
 use std::io::IsTerminal;
@@ -230,7 +231,7 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     // If something remains in the process, the reason is told in spite of --quiet: the exit status
     // cannot say it.
     if !quiet || !outcome.whole {
-        live::say(&outcome.notes);
+        session_commands::say(&outcome.notes);
     }
     if !quiet {
         tell_summary(options, outcome, &of);

@@ -55,7 +55,7 @@ impl Runs {
         let Ok(program) = env::current_exe() else { return self.fail("calltap cannot find its own program") };
         let command: Vec<OsString> =
             [program.into_os_string()].into_iter().chain(next.arguments(env::args_os().skip(1))).collect();
-        self.fail(&calltap_session::become_command(&command).to_string())
+        self.fail(&calltap_process::launch::become_command(&command).to_string())
     }
 
     fn fail(self, why: &str) -> ExitCode {

@@ -4,7 +4,7 @@ use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
 use crate::command_line::view_flags;
 use crate::input;
-use crate::live::{self, unexpected};
+use crate::session_commands::{self, unexpected};
 use crate::terminal::output::{self, Output};
 use anyhow::{Result, bail};
 use calltap_analysis::{Word, stat};
@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn of_process(pid: u32) -> Result<Vec<stat::Row>> {
     let profiled = profiled(pid)?;
     if profiled.is_empty() && ask(pid, &Request::Status)?.is_none() {
-        let attached = live::find(pid)?;
+        let attached = session_commands::find(pid)?;
         must_profile(attached.settings.session.tracers.iter().map(|tracer| tracer.kind), "it")?;
     }
     let row = |Profiled { function, module, link, profile }| stat::Row { function, module, link, profile };
@@ -46,7 +46,7 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
     match ask(pid, &Request::Profile)? {
         Some(Answer::Profile(profiled)) => Ok(profiled),
         Some(answer) => Err(unexpected(pid, answer)),
-        None => Ok(live::find(pid)?.profile()?),
+        None => Ok(session_commands::find(pid)?.profile()?),
     }
 }
 

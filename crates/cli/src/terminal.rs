@@ -6,6 +6,7 @@ macro_rules! tell {
     ($($part:tt)*) => { $crate::terminal::write_line(format_args!($($part)*)) };
 }
 
+pub mod key_effect;
 pub mod named_pipe;
 pub mod output;
 pub mod pager;

@@ -15,7 +15,7 @@ use crate::input;
 use crate::terminal::output::Output;
 use crate::terminal::progress;
 use crate::terminal::started;
-use crate::{ending, live, many, record};
+use crate::{ending, many, record, session_commands};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
@@ -180,7 +180,7 @@ fn say(outcome: &Outcome) {
     notes.extend(outcome.stops.as_ref().map(|[attaching, detaching]| record::stopped(attaching, detaching)));
     notes.extend(record::disabled(&outcome.disabled_by_limit));
     notes.extend(outcome.failed.as_ref().map(|error| format!("the answer is not complete: {error}")));
-    live::say(&notes);
+    session_commands::say(&notes);
 }
 
 /// The temporary recording that the answer is made from, removed on drop.

@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::pairing::OpenCalls;
 use crate::raw::{GoEvent, GoStart, RawEvent, Sink};
 use crate::reader::encode::Encode;
-use crate::reader::pairs::Pairs;
+use crate::reader::paired_output::PairedOutput;
 use crate::reader::switching::Switching;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, Loss, Record, SiteId, Stay, Thread, ThreadEncoder, ThreadId};
@@ -73,8 +73,8 @@ impl State {
         State { open: OpenCalls::new(true), encoder: ThreadEncoder::new(id) }
     }
 
-    fn pairs(&mut self) -> Pairs<'_> {
-        Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding: None }
+    fn pairs(&mut self) -> PairedOutput<'_> {
+        PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding: None }
     }
 }
 

@@ -4,7 +4,7 @@ pub(crate) mod encode;
 mod forks;
 pub(crate) mod history;
 pub(crate) mod moves;
-pub(crate) mod pairs;
+pub(crate) mod paired_output;
 pub(crate) mod switching;
 pub(crate) mod waiting;
 
@@ -20,7 +20,7 @@ use calltap_trace::{Event, EventKind, Loss, Process, SiteId, ThreadEncoder, Thre
 use encode::Encode;
 use forks::Sought;
 use history::History;
-use pairs::Pairs;
+use paired_output::PairedOutput;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
@@ -263,7 +263,7 @@ impl Reader {
         let before = self.cursor.offset;
         self.follow(shared, chunk, unwinding);
         let unwinding = Some((unwinding, self.process));
-        let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+        let pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         let sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
         let mut sink = sink.leaving(&mut self.of_go).waiting(&mut self.waiting);
         if self.sparse {
@@ -356,7 +356,7 @@ impl Reader {
         unwinding: &mut Unwinding,
     ) {
         if self.sparse {
-            let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding: None };
+            let pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding: None };
             let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
             self.cursor.flush_sparse(&mut sink);
             sink.count(&mut self.totals);
@@ -387,7 +387,7 @@ impl Reader {
             return;
         }
         let unwinding = Some((unwinding, self.process));
-        let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+        let mut pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         self.switching.release(false, &mut pairs);
         self.note_lost(lost, self.cursor.last_ticks(), true);
     }
@@ -395,7 +395,7 @@ impl Reader {
     /// Encodes events that are held back, the cuts of disabled functions behind them, and losses.
     fn encode_rest(&mut self, shared: &Shared, (is_over, now): (bool, u64), unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
-        let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+        let mut pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         if !self.switching.is_empty() {
             self.history.iter_mut().for_each(History::close);
         }

@@ -9,10 +9,10 @@ mod attached;
 mod check;
 mod compile;
 mod compiled;
+mod disturbed;
 mod files;
 mod go;
 mod kernelshark;
-mod live;
 mod mounted;
 mod naps;
 mod run;
@@ -28,19 +28,19 @@ pub use compile::{
     BARE, BARE_PLACED, BUILDS, Build, CLANG, GCC, PLACED, Program, XRAY, compile, compile_cargo,
     compile_rust, compile_rust_as_it_is, have, installed, matrix, output_of, with_libraries,
 };
-pub use files::{copy_program, source, write_program};
-pub use go::Go;
-pub use kernelshark::kernelshark;
-pub use live::{
+pub use disturbed::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
     refused_by, transparent, transparent_while_switched, transparent_while_switched_by,
 };
+pub use files::{copy_program, source, write_program};
+pub use go::Go;
+pub use kernelshark::kernelshark;
 pub use mounted::{MountPoint, Mounted, await_open, await_that, ends_within, have_fuse, is_mounted, reader};
 pub use naps::trace_of_naps;
 pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout, run_within};
-pub use skipped::skipped;
+pub use skipped::{is_root, skipped};
 pub use terminal::{Terminal, jumps};
-pub use wait::{end_of, interrupt, kill, wait_until};
+pub use wait::{end_of, interrupt, kill, kill_group, wait_until};
 
 const TRACERS: [&[&str]; 6] = [
     &["--tracer", "function_graph"],

@@ -1,5 +1,6 @@
 //! Runs programs with a time limit.
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -68,7 +69,7 @@ pub fn run_timeout(command: Command, stdin: &[u8], limit: Duration) -> Run {
 pub fn run_within(mut command: Command, stdin: &[u8], limit: Duration) -> (Run, bool) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let group = child.id() as i32;
+    let group = Pid::from_child(&child);
     let (mut input, given) = (child.stdin.take().expect("piped"), stdin.to_vec());
     thread::spawn(move || input.write_all(&given));
     let (mut out, mut err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
@@ -83,8 +84,7 @@ pub fn run_within(mut command: Command, stdin: &[u8], limit: Duration) -> (Run, 
         pause = (pause + 1).min(5);
     }
     if late {
-        // SAFETY: a system call; the group is that of a child of this process.
-        unsafe { libc::kill(-group, libc::SIGKILL) };
+        let _ = kill_process_group(group, Signal::KILL);
     }
     let status = child.wait().expect("a child of this process");
     // A process that the command has left behind may keep the pipes open.

@@ -6,3 +6,8 @@ use std::io::Write;
 pub fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

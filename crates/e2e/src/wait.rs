@@ -1,6 +1,7 @@
 //! Waiting for other processes, and signals to them.
 
 use crate::run::HANGS;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,8 +36,18 @@ pub fn interrupt(child: Child) -> ExitStatus {
     end_of(child)
 }
 
-/// Sends a signal.
-pub fn kill(pid: u32, signal: i32) {
-    // SAFETY: a signal to a process of this test.
-    unsafe { libc::kill(pid as i32, signal) };
+/// Sends a signal with a name. Returns whether the process exists.
+pub fn kill(pid: u32, signal: i32) -> bool {
+    let pid = Pid::from_raw(pid as i32).expect("a process id");
+    kill_process(pid, named(signal)).is_ok()
+}
+
+/// Sends a signal with a name to a process group. Returns whether it exists.
+pub fn kill_group(group: u32, signal: i32) -> bool {
+    let group = Pid::from_raw(group as i32).expect("a process group");
+    kill_process_group(group, named(signal)).is_ok()
+}
+
+fn named(signal: i32) -> Signal {
+    Signal::from_named_raw(signal).expect("a signal with a name")
 }

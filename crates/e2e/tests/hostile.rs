@@ -133,8 +133,7 @@ fn counts_beyond_their_tables_are_clamped() {
 
 #[test]
 fn a_name_that_another_user_has_taken_does_not_block_tracing() {
-    // SAFETY: no arguments.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         return skipped("only root can make another user's directories");
     }
     let program = compile(GCC, &["paced.c"], &[]);
@@ -218,8 +217,7 @@ fn clients_without_the_token_cannot_exhaust_the_page_server() {
     assert_eq!(told(&host, b"GET / HTTP/1.1\r\nX: "), "");
     assert!(began.elapsed() < HANGS, "a head that never ends");
     assert!(server.0.try_wait().expect("the test's own child").is_none());
-    // SAFETY: a signal to a child of this process.
-    unsafe { libc::kill(server.0.id() as i32, libc::SIGINT) };
+    kill(server.0.id(), libc::SIGINT);
     assert!(server.0.wait().expect("the test's own child").success());
 }
 

@@ -2,6 +2,7 @@
 //! is restored.
 
 use calltap_e2e::*;
+use rustix::process::{Pid, WaitOptions, getpid, waitpid};
 use std::fs;
 use std::process::Command;
 use std::thread;
@@ -65,18 +66,15 @@ fn record_finds_the_session_of_a_killed_recorder() {
 
 /// Makes this process the parent of orphaned descendants, so that it learns how they end.
 fn adopt_orphans() {
-    // SAFETY: no pointers.
-    let done = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    rustix::process::set_child_subreaper(Some(getpid())).expect("orphans are adopted");
 }
 
 /// Returns the signal that has ended a child.
 fn ended_by(pid: u32) -> Option<i32> {
-    let mut status = 0;
-    // SAFETY: the kernel writes one integer.
-    let found = unsafe { libc::waitpid(pid as i32, &mut status, 0) };
-    assert_eq!(found, pid as i32, "{}", std::io::Error::last_os_error());
-    libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status))
+    let child = Pid::from_raw(pid as i32).expect("a process id");
+    let (found, status) = waitpid(Some(child), WaitOptions::empty()).expect("a child").expect("its end");
+    assert_eq!(found, child);
+    status.terminating_signal()
 }
 
 /// Returns the processes that run a program.
@@ -103,8 +101,7 @@ fn recorder_killed_after_fork_leaves_no_stopped_program() {
         thread::sleep(Duration::from_millis(30));
         for pid in running(&program) {
             let stands = matches!(state(pid), Some('t' | 'T'));
-            // SAFETY: a signal to a process that runs this test's own program.
-            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            kill(pid, libc::SIGKILL);
             assert!(!stands, "{round}: {pid} stands still");
         }
     }

@@ -15,6 +15,7 @@ use crate::log::Entry;
 use crate::site::{Demand, Site, State};
 use crate::steps::{STEPS, Transition};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 /// Result of checking a log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,6 +55,26 @@ struct Batch {
     written: bool,
     /// Whether it has written since the last sync.
     unsynced: bool,
+}
+
+/// A write against the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WrongWrite {
+    Hasty,
+    OtherStep,
+    Unexpected,
+    Arrived,
+}
+
+impl fmt::Display for WrongWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WrongWrite::Hasty => "two steps without a sync between them",
+            WrongWrite::OtherStep => "not what its next step is",
+            WrongWrite::Unexpected => "written although it was not as expected",
+            WrongWrite::Arrived => "written although it had arrived",
+        })
+    }
 }
 
 /// Progress of a site in a batch.
@@ -96,7 +117,7 @@ impl Way {
 
     /// Notes a write that changes the site's bytes from `before` to `after`. Returns what is wrong
     /// with it.
-    fn write(&mut self, before: &[u8], after: &[u8], quiet: bool) -> Option<&'static str> {
+    fn write(&mut self, before: &[u8], after: &[u8], quiet: bool) -> Option<WrongWrite> {
         let next = self.steps.as_ref().and_then(|steps| steps.get(self.taken));
         let expected = next.map(|stores| {
             let mut bytes = before.to_vec();
@@ -107,12 +128,12 @@ impl Way {
             Some(expected) if expected == after => {
                 let hasty = self.waiting && !quiet;
                 (self.taken, self.waiting) = (self.taken + 1, true);
-                hasty.then_some("two steps without a sync between them")
+                hasty.then_some(WrongWrite::Hasty)
             }
             _ if before == after => None,
-            Some(_) => Some("not what its next step is"),
-            None if self.steps.is_none() => Some("written although it was not as expected"),
-            None => Some("written although it had arrived"),
+            Some(_) => Some(WrongWrite::OtherStep),
+            None if self.steps.is_none() => Some(WrongWrite::Unexpected),
+            None => Some(WrongWrite::Arrived),
         }
     }
 

@@ -124,13 +124,11 @@ pub fn pair() -> ClockPair {
     (0..5).map(|_| read()).min_by_key(|(took, _)| *took).map_or_else(|| read().1, |(_, pair)| pair)
 }
 
-/// Returns why the time stamp counter cannot be trusted on this machine, or None if it can. The
-/// kernel watches the counter and changes its clock source when the counter is unstable.
-pub fn tsc_distrust() -> Option<String> {
+/// Returns the kernel's clock source if that is not the time stamp counter. The kernel watches the
+/// counter and changes its clock source when the counter is unstable.
+pub fn source_instead_of_tsc() -> Option<String> {
     let name = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok()?;
-    (name.trim() != "tsc").then(|| {
-        format!("the kernel does not trust the time stamp counter here (its clock source is {}): times are those of a 1 ms tick", name.trim())
-    })
+    Some(name.trim().to_owned()).filter(|name| name != "tsc")
 }
 
 /// Returns the trace's name for a clock of the agent.

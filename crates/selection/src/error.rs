@@ -11,7 +11,29 @@ pub enum Error {
     TooMany(usize),
     /// A value to read, or a condition, that cannot be parsed.
     #[error("{0}")]
-    Value(String),
+    Value(#[from] calltap_values::Syntax),
+    /// An argument of a Python function that is no name.
+    #[error(
+        "-A '{rule}': '{name}' is no parameter's name: arguments of Python functions are read by their names alone, as in '-A {function}@name,n'"
+    )]
+    PythonArgument {
+        /// The rule.
+        rule: String,
+        /// The argument.
+        name: String,
+        /// The function of the rule.
+        function: String,
+    },
+    /// A pattern of Python functions with a character that has another meaning elsewhere.
+    #[error(
+        "-A '{rule}': only * and ? stand for other characters in names of Python functions, not {character:?}"
+    )]
+    PythonPattern {
+        /// The rule.
+        rule: String,
+        /// The character.
+        character: char,
+    },
     /// A filter that matches no function; the program was not run.
     #[error("no traceable function matches '{glob}'{hint}")]
     NoMatch {

@@ -78,7 +78,7 @@ impl Selector {
         }
         let filters: Vec<(GlobSet, GlobSet)> =
             infos.iter().map(|info| (GlobSet::new(&info.filter), GlobSet::new(&info.notrace))).collect();
-        let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::Value)?;
+        let rules = Rules::new(&words.arguments, &words.results, &words.conditions)?;
         let futures = words.polls();
         let rules = rules.with_futures(futures);
         let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());

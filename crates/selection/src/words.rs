@@ -239,7 +239,7 @@ pub fn add(words: &mut Selection, globs: &[String]) {
 
 /// Adds the functions in which values are read.
 pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
-    let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::Value)?;
+    let rules = Rules::new(&words.arguments, &words.results, &words.conditions)?;
     let globs: Vec<String> = rules.globs().map(|word| word.text().to_owned()).collect();
     add(words, &globs);
     Ok(())
@@ -270,16 +270,11 @@ fn python_rule(rule: &str) -> Result<String, Error> {
     let names: Vec<&str> = items.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     let is_name = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
     if let Some(name) = names.iter().find(|name| !is_name(name)) {
-        let why = format!(
-            "-A '{rule}': '{name}' is no parameter's name: arguments of Python functions are read by their names alone, as in '-A {function}@name,n'"
-        );
-        return Err(Error::Value(why));
+        let (rule, name, function) = (rule.to_owned(), (*name).to_owned(), function.to_owned());
+        return Err(Error::PythonArgument { rule, name, function });
     }
     if let Some(c) = function.chars().find(|c| matches!(c, '[' | '\\' | '\n' | '\t' | '!')) {
-        let why = format!(
-            "-A '{rule}': only * and ? stand for other characters in names of Python functions, not {c:?}"
-        );
-        return Err(Error::Value(why));
+        return Err(Error::PythonPattern { rule: rule.to_owned(), character: c });
     }
     Ok(format!("{function}\t{}", names.join(",")))
 }

@@ -1,10 +1,11 @@
 //! Attach: [loads the agent](crate::load_agent), then enables sites while the process runs.
 
 use crate::error::Error;
+use crate::load_agent;
 use crate::options::Options;
 use crate::plan::breakpoints::{self, Ours};
 use crate::plan::planner::{PatchMode, Planner};
-use crate::{load_agent, setup};
+use crate::setup::messages;
 use calltap_collect::metadata::Metadata;
 use calltap_process::Reason;
 use calltap_process::memory::maps;
@@ -31,7 +32,7 @@ pub fn attach(
     let load = |planner: &mut Planner<'_>| {
         let name = &target.name;
         let text = format!("decoding the functions of {name}; Ctrl-C stops before {name} is changed");
-        setup::tell_if_long(options, text, || planner.check_first(target))?;
+        messages::tell_if_long(options, text, || planner.check_first(target))?;
         load_agent::load(target, planner.directory, planner.shared)
     };
     let work = || match load(planner) {

@@ -4,7 +4,9 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::plan::directory::Directory;
 use crate::settings::{Settings, Stage};
-use crate::{live, load_agent, setup};
+use crate::setup::clocks::NoTsc;
+use crate::setup::{self, clocks, memory};
+use crate::{load_agent, uncontrolled};
 use calltap_abi::Clock;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::launch;
@@ -38,19 +40,19 @@ impl<'a> AttachSession<'a> {
         launch::survive_size_limit();
         launch::check_address_space()?;
         let target = Target::find(pid)?;
-        let mut notes = live::clear(&target)?;
-        let size = shm::control_size(setup::chunks(options));
-        let directory = Directory::create_for(&target, size, setup::CODE_SIZE)
+        let mut notes = uncontrolled::clear(&target)?;
+        let size = shm::control_size(memory::chunks(options));
+        let directory = Directory::create_for(&target, size, memory::CODE_SIZE)
             .map_err(|error| load_agent::explain_no_place(&target, error))?;
-        let shared = setup::map(&directory, options)?;
-        let (clock, clock_note) = setup::usable_clock_of(&target, options.clock);
+        let shared = memory::map(&directory, options)?;
+        let (clock, no_tsc) = clocks::usable_clock_of(&target, options.clock);
         // A process that did not ask to be traced never waits for calltap.
-        setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
+        memory::prepare(&shared, &directory, options, clock, Duration::ZERO);
         if options.follow {
             directory.prepare_to_follow()?;
         }
-        notes.extend(clock_note.clone());
-        let session = setup::session(options, target.command(), clock, clock_note);
+        notes.extend(no_tsc.as_ref().map(NoTsc::to_string));
+        let session = setup::session(options, target.command(), clock, no_tsc.as_ref());
         Ok(AttachSession { options, target, directory, shared, clock, session, notes })
     }
 

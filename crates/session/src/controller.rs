@@ -8,10 +8,11 @@ use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::plan::planner::{Applied, LargestLibrary, Planner, Replacement, wait_until_known};
 use crate::requests::{Answer, KeepRules, Mailbox, Request, Requests};
-use crate::settings::{Settings, Status, profile_functions};
-use crate::setup::SetOnDrop;
+use crate::settings::Settings;
+use crate::settings::status::{Status, profile_functions};
+use crate::setup::serve::{self, SetOnDrop};
 use crate::started;
-use crate::{attach, detach, setup};
+use crate::{attach, detach};
 use calltap_collect::governor::{self, Governor, Rates};
 use calltap_collect::kept::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
@@ -163,7 +164,7 @@ impl<'a> Controller<'a> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
-        setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
+        serve::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
             self.look(planner, None);
             self.serve(planner);
             self.wake(planner);
@@ -180,7 +181,7 @@ impl<'a> Controller<'a> {
         alive: &AtomicBool,
     ) -> (AttachResult, DetachOutcome) {
         let AttachSession { options, target, directory, shared, .. } = self.session;
-        let planned = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
+        let planned = serve::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
             planner.interrupted = Arc::clone(&self.interrupted);
             let (mut attached, stops) =
@@ -240,11 +241,11 @@ impl<'a> Controller<'a> {
                         None => thread::sleep(LOOK),
                     }
                 }
-                setup::end_planning(shared, &ended);
+                serve::end_planning(shared, &ended);
             });
             let AttachSession { options, target, .. } = self.session;
             let result =
-                setup::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
+                serve::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
                     self.see_cpu();
                     if let Some(governor) = governor.as_mut()
                         && governor.due(self.cpu)

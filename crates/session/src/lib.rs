@@ -8,8 +8,8 @@
 //! - `started`, `static_start`, `attach`, `load_agent`, `follow`, `exec_watch`: how a process comes
 //!   into the session.
 //! - `detach`: how a process leaves the session.
-//! - `controller`, `requests`, `live`: commands to a session that another calltap serves, or that
-//!   no process serves.
+//! - `controller`, `requests`, `uncontrolled`: commands to a session that another calltap serves,
+//!   or that no process serves.
 //!
 //! It builds on `calltap-process`, for memory and threads of another process, and on
 //! `calltap-collect`, which reads the rings of its threads.
@@ -24,7 +24,6 @@ mod exec_watch;
 mod flight;
 mod follow;
 mod limits;
-mod live;
 mod load_agent;
 mod options;
 mod plan;
@@ -38,6 +37,7 @@ mod settings;
 mod setup;
 mod started;
 mod static_start;
+mod uncontrolled;
 mod watch;
 
 pub use calltap_abi::Clock;
@@ -47,24 +47,10 @@ pub use calltap_collect::kept::triggers::Trigger as CallTrigger;
 pub use calltap_collect::output::Consumer;
 pub use calltap_collect::slow::Slow;
 pub use calltap_collect::trace_file::TraceFile;
-pub use calltap_process::Error as ProcessError;
-pub use calltap_process::Reason;
-pub use calltap_process::clock::{monotonic_ns, others_ns};
-pub use calltap_process::launch::{become_command, interruption, no_core_dump};
-pub use calltap_process::memory::maps::stack_around;
-pub use calltap_process::memory::patch_log::keep_patch_log;
-pub use calltap_process::proc::{
-    exists as process_exists, program as process_program, program_link as process_program_link,
-};
-pub use calltap_process::ptrace::stop_times::Stops;
-pub use calltap_process::ptrace::tracees::{is_asked_to_stop, stay};
-pub use calltap_process::status::Status as ProcessStatus;
-pub use calltap_sched::{CLOCK as KERNEL_CLOCK, Functions as KernelFunctions, remove_left};
 pub use calltap_sites::Discovery;
 pub use controller::Controls;
 pub use detach::DetachOutcome;
 pub use error::Error;
-pub use live::{Attached, Snapshot, attached, detach_process, in_sessions};
 pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
 pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Tally, UntraceableFunctions};
 pub use plan::program::runs_python;
@@ -72,6 +58,8 @@ pub use python::process_runs_python;
 pub use record::record;
 pub use requests::{Answer, KeepRules, Mailbox, Request, ask};
 pub use run::SessionOutcome;
-pub use settings::{Settings, Status};
-pub use setup::kept_size;
+pub use settings::Settings;
+pub use settings::status::Status;
+pub use setup::memory::kept_size;
+pub use uncontrolled::{Attached, Snapshot, attached, detach_process, in_sessions};
 pub use watch::{Watch, watch};

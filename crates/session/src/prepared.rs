@@ -10,9 +10,10 @@ use crate::plan::directory::Directory;
 use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::Planner;
 use crate::plan::program::Program;
-use crate::setup::SetOnDrop;
+use crate::setup::serve::{self, SetOnDrop};
+use crate::setup::{self, clocks, kernel_events, memory, messages};
 use crate::started;
-use crate::{setup, static_start};
+use crate::static_start;
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
 use calltap_collect::heartbeat;
@@ -83,15 +84,15 @@ impl<'a> Prepared<'a> {
         launch::survive_size_limit();
         launch::check_address_space()?;
         let program = Program::find(command)?;
-        let directory = Directory::create(shm::control_size(setup::chunks(options)), setup::CODE_SIZE)?;
-        let shared = setup::map(&directory, options)?;
-        let (clock, clock_note) = setup::usable_clock(options.clock);
-        setup::prepare(&shared, &directory, options, clock, options.wait);
+        let directory = Directory::create(shm::control_size(memory::chunks(options)), memory::CODE_SIZE)?;
+        let shared = memory::map(&directory, options)?;
+        let (clock, no_tsc) = clocks::usable_clock(options.clock);
+        memory::prepare(&shared, &directory, options, clock, options.wait);
         if options.follow {
             directory.prepare_to_follow()?;
         }
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let session = setup::session(options, words, clock, clock_note);
+        let session = setup::session(options, words, clock, no_tsc.as_ref());
         Ok(Prepared { options, program, directory, shared, clock, session })
     }
 
@@ -168,7 +169,7 @@ impl Running<'_> {
         let (sender, receiver) = mpsc::channel();
         let (stop, is_over, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let (begun, beginning) = mpsc::channel::<Remote>();
-        let kernel = setup::from_kernel(options, *clock, child_id);
+        let kernel = kernel_events::record(options, *clock, child_id);
         let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
         notes.extend(kernel.notes);
         let collector = Collector::new(shared, consumer, receiver, *clock)
@@ -201,11 +202,11 @@ impl Running<'_> {
             });
             let planning = scope.spawn(|| {
                 let plan = |planner: &mut Planner<'_>| planning.plan(planner);
-                setup::with_planner(shared, directory, options, &program.name, accepted, plan)
+                serve::with_planner(shared, directory, options, &program.name, accepted, plan)
             });
             let watching = scope.spawn(|| exec_watch.watch(shared, &has_ended));
             if *clock == Clock::Coarse {
-                scope.spawn(|| setup::tick(shared, &stop));
+                scope.spawn(|| clocks::tick(shared, &stop));
             }
             release_held(child_id, held, &beginning);
             // Only start-up code of the C library has run so far.
@@ -214,7 +215,7 @@ impl Running<'_> {
             has_ended.store(true, Relaxed);
             watching.thread().unpark();
             following.map(ScopedJoinHandle::join);
-            setup::end_planning(shared, &is_over);
+            serve::end_planning(shared, &is_over);
             let planned = planning.join();
             stop.store(true, Release);
             collecting.thread().unpark();
@@ -224,7 +225,7 @@ impl Running<'_> {
             return Err(Error::thread());
         };
         let Planned { sites, warnings, code_is_in } = planned?;
-        notes.extend(setup::trouble(shared, &program.name, totals));
+        notes.extend(messages::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(exec_watch.sentence(ended.as_ref(), totals.processes));
         notes.extend(shared.check().err().map(|error| error.to_string()));
@@ -267,8 +268,8 @@ impl Planning<'_, '_> {
     /// Enables the selected functions, and answers agents until the program has ended. Returns
     /// their number, and warnings for the user.
     fn plan(self, planner: &mut Planner<'_>) -> Result<Planned, Error> {
-        let waiting = setup::waiting(&self.program.name);
-        let begun = setup::tell_if_long(self.session.options, waiting, || self.begin(planner));
+        let waiting = messages::waiting(&self.program.name);
+        let begun = messages::tell_if_long(self.session.options, waiting, || self.begin(planner));
         let Planning { session, begun: done, sender, sums, meanwhile, ended, .. } = self;
         let planned = match begun {
             Ok(()) => {

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::plan::directory::{Directory, Door};
-use crate::settings::Status;
+use crate::settings::status::Status;
 use calltap_abi::silence::Silence;
 use calltap_collect::kept::keeping::Subtree;
 use calltap_process::Reason;

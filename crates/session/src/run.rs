@@ -6,8 +6,8 @@ use crate::detach::DetachOutcome;
 use crate::error::Error;
 use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
-use crate::setup;
-use crate::setup::SetOnDrop;
+use crate::setup::serve::SetOnDrop;
+use crate::setup::{clocks, kernel_events, messages};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
 use calltap_collect::governor::Rates;
@@ -92,7 +92,7 @@ impl AttachSession<'_> {
         let (sender, receiver) = mpsc::channel();
         let (on, sums, calls) =
             (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())), AtomicU64::new(0));
-        let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
+        let kernel = kernel_events::record(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
         let threads = proc::count_threads(self.target.pid).unwrap_or(0);
         // Chunks are allocated before the process is stopped, as that takes milliseconds. The
@@ -123,7 +123,7 @@ impl AttachSession<'_> {
                 collector.run(&|| stop.load(Acquire))
             });
             if self.clock == Clock::Coarse {
-                scope.spawn(|| setup::tick(&self.shared, &stop));
+                scope.spawn(|| clocks::tick(&self.shared, &stop));
             }
             let arrived = || {
                 (run.arrived)();
@@ -164,7 +164,7 @@ impl AttachSession<'_> {
         self.shared.check()?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
-        let trouble = setup::trouble(&self.shared, &self.target.name, totals);
+        let trouble = messages::trouble(&self.shared, &self.target.name, totals);
         notes.extend(trouble.into_iter().chain(seen.warnings).chain(left.notes));
         notes.extend((!left.whole).then(|| left_behind(self.target.pid)));
         Ok(SessionOutcome {

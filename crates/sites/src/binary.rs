@@ -4,6 +4,7 @@ use crate::address::Svma;
 use crate::elf::image::Segment;
 use crate::function::Function;
 use crate::nonlocal::NonlocalExit;
+use crate::reason::NoJump;
 use crate::site::JUMP;
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +95,7 @@ pub struct Profiler {
     pub address: Svma,
     /// Address where a jump may replace the function's code (behind an `endbr64`), and the bytes
     /// there; or why no jump may.
-    pub place: Result<(Svma, [u8; JUMP as usize]), String>,
+    pub place: Result<(Svma, [u8; JUMP as usize]), NoJump>,
 }
 
 /// A function that chooses others (IFUNC resolver).

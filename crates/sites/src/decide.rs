@@ -4,22 +4,23 @@
 //! first rule of a table that gives a reason stands. The facts are gathered once per file, by
 //! `discover/` and [`FileFacts`](facts::FileFacts); a rule only looks at them.
 //!
-//! | table | evaluated for | file | a reason means |
+//! | table | evaluated for | rules in | a reason means |
 //! |---|---|---|---|
 //! | [`ROOM`] | every function | `room.rs` | no usable room of this kind; without any room: not traced |
 //! | `tail_jumps.rs` | functions with such room | | only entries are recorded |
 //! | [`GO`] | Go functions without a site | `go.rs` | not traced |
-//! | [`FUNCTION`] | other functions without a site | `unmodified.rs` | not traced |
-//! | [`PROLOGUE`] | those that pass [`FUNCTION`] | `unmodified.rs` | no jump over the prologue: a jump in the padding, or a breakpoint, or not traced |
-//! | [`SITE`] | those with any of these three | `unmodified.rs` | not traced |
-//! | [`EXITS`], then `exits.rs` | those that pass [`GO`] or [`SITE`] | `exits.rs` | a return stub sees the return |
-//! | [`RETURN_STUB`] | those for which a return stub is left | `unmodified.rs` | not traced; of Go functions, entries |
+//! | [`FUNCTION`] | other functions without a site | `function.rs` | not traced |
+//! | [`PROLOGUE`] | those that pass [`FUNCTION`] | `jump.rs` | no jump over the prologue: a jump in the padding, or a breakpoint, or not traced |
+//! | [`SITE`] | those with any of these three | `site.rs` | not traced |
+//! | [`EXITS`], then `exits.rs` | those that pass [`GO`] or [`SITE`] | `rewriting.rs` | a return stub sees the return |
+//! | [`RETURN_STUB`] | those for which a return stub is left | `return_stub.rs` | not traced; of Go functions, entries |
 //! | [`FIRST_CALL`] | functions that are found when they first call the profiling function | `first_call.rs` | the call becomes a NOP |
 //!
 //! The tables are evaluated in this order, and a later one replaces the verdict of an earlier
 //! one: a function that [`ROOM`] refuses has no site, so [`GO`] or [`FUNCTION`] decides. Without
 //! a search for prologues, only [`ROOM`] and `tail_jumps.rs` are evaluated. The linker's stubs
-//! (`discover/libcalls.rs`) come with their sites. `polls.rs` marks functions that poll futures
+//! (`discover/libcalls.rs`) come with their sites. `unmodified.rs` evaluates the rules for code
+//! without room, and chooses the form of the site. `polls.rs` marks functions that poll futures
 //! and decides nothing.
 //!
 //! To add a reason: a row in `reason.rs`, a rule in the file of its subject, its place in the table

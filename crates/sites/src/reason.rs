@@ -207,6 +207,16 @@ reasons! {
         "the jump at {at:#x} leads to no known function", "none needed: a return stub sees the return";
 }
 
+reasons! {
+    /// The reason why the code of a profiling function takes no jump.
+    #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    pub enum NoJump;
+
+    NoRoom { at: u64 } = "profiler-no-room", "{at:#x} has no room for a jump", "compile with -fpatchable-function-entry=5";
+    BranchesInto { at: u64 } = "profiler-branches",
+        "it branches to behind {at:#x}, where the jump would be", "compile with -fpatchable-function-entry=5";
+}
+
 impl Reason {
     /// Returns the reason why only entries of a Go function are recorded, given the reason why its
     /// exits are not rewritten.
@@ -235,5 +245,6 @@ mod tests {
     #[test]
     fn codes_are_unique_and_documented() {
         assert_documented(Reason::ALL);
+        assert_documented(NoJump::ALL);
     }
 }

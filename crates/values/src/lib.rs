@@ -10,12 +10,14 @@ mod futures;
 mod go;
 mod reason;
 mod steps;
+mod syntax;
 pub mod words;
 
 pub use compile::{Program, Trouble};
 pub use go::{READY, is_readied, readied};
 pub use reason::{Reason, Reasons};
 pub use steps::DescribedFunction;
+pub use syntax::Syntax;
 
 use calltap_names::Word;
 use calltap_sites::{Poll, PollKind};
@@ -34,7 +36,7 @@ pub struct Rules {
 
 impl Rules {
     /// Parses the user's words: arguments, results, conditions.
-    pub fn new(arguments: &[String], results: &[String], conditions: &[String]) -> Result<Rules, String> {
+    pub fn new(arguments: &[String], results: &[String], conditions: &[String]) -> Result<Rules, Syntax> {
         let rules = |texts: &[String]| texts.iter().map(|text| words::rule(text)).collect::<Result<_, _>>();
         let conditions = conditions.iter().map(|text| words::condition(text)).collect::<Result<_, _>>()?;
         Ok(Rules { arguments: rules(arguments)?, results: rules(results)?, conditions, futures: false })

@@ -10,6 +10,7 @@
 //! term      = operand [ "/" form ] [ "&" number ] [ ("==" | "!=" | "<" | "<=" | ">" | ">=") number ]
 //! ```
 
+use crate::syntax::Syntax;
 use calltap_abi::frames::MOST;
 use calltap_abi::values::{TEXT, compare};
 use calltap_names::Word;
@@ -116,10 +117,10 @@ pub const STACK_SIZE: &str = "8K";
 const DEEPEST: usize = 16;
 
 /// Parses `GLOB@ITEM,...`.
-pub fn rule(text: &str) -> Result<Rule, String> {
+pub fn rule(text: &str) -> Result<Rule, Syntax> {
     let (glob, items) = text.split_once('@').unwrap_or((text, ""));
     if glob.is_empty() {
-        return Err(format!("'{text}': no function is named (FUNCTION@arg1,...)"));
+        return Err(Syntax::NoFunction { rule: text.to_owned() });
     }
     let items =
         items.split(',').filter(|item| !item.trim().is_empty()).map(item).collect::<Result<_, _>>()?;
@@ -127,19 +128,19 @@ pub fn rule(text: &str) -> Result<Rule, String> {
 }
 
 /// Parses a condition.
-pub fn condition(text: &str) -> Result<Condition, String> {
+pub fn condition(text: &str) -> Result<Condition, Syntax> {
     let (glob, terms) = match text.split_once('@') {
         Some((glob, terms)) => (Some(Word::new(glob.trim())), terms),
         None => (None, text),
     };
     if terms.contains("||") {
-        return Err(format!("'{text}': conditions are joined by && only"));
+        return Err(Syntax::OrJoined { condition: text.to_owned() });
     }
     let terms = terms.split("&&").map(term).collect::<Result<_, _>>()?;
     Ok(Condition { glob, terms })
 }
 
-fn item(text: &str) -> Result<Item, String> {
+fn item(text: &str) -> Result<Item, Syntax> {
     let text = text.trim();
     if let Some(bytes) = text.strip_prefix("$callers") {
         let operand = Operand::Callers(stack_bytes(bytes)?);
@@ -159,22 +160,20 @@ fn item(text: &str) -> Result<Item, String> {
 }
 
 /// Parses `/BYTES`, or nothing.
-fn stack_bytes(text: &str) -> Result<u32, String> {
+fn stack_bytes(text: &str) -> Result<u32, Syntax> {
     if text.is_empty() {
         return Ok(STACK_BYTES);
     }
     let bytes = text.strip_prefix('/').and_then(|bytes| bytes.trim().parse().ok());
-    bytes.filter(|bytes| (STACK_LEAST..=MOST).contains(bytes)).ok_or_else(|| {
-        format!("'$callers{text}': of a stack {STACK_LEAST} to {MOST} bytes can be copied ($callers/4096)")
+    bytes.filter(|bytes| (STACK_LEAST..=MOST).contains(bytes)).ok_or_else(|| Syntax::StackBytes {
+        text: text.to_owned(),
+        least: STACK_LEAST,
+        most: MOST,
     })
 }
 
-fn form(text: &str) -> Result<Form, String> {
-    let wrong = || {
-        format!(
-            "'{text}' is no form: there are d, u, x (with 8, 16, 32 or 64 bits), f (32, 64), s (with bytes), c, b, p"
-        )
-    };
+fn form(text: &str) -> Result<Form, Syntax> {
+    let wrong = || Syntax::NoForm { form: text.to_owned() };
     let (letter, number) = text.split_at_checked(1).ok_or_else(wrong)?;
     let number = match number {
         "" => None,
@@ -193,7 +192,7 @@ fn form(text: &str) -> Result<Form, String> {
         ("s", None) => Form::Text(TEXT_BYTES),
         ("s", Some(most)) => match u8::try_from(most).ok().filter(|most| (1..=TEXT).contains(most)) {
             Some(most) => Form::Text(most),
-            None => return Err(format!("'{text}': texts are read up to {TEXT} bytes")),
+            None => return Err(Syntax::LongText { form: text.to_owned(), most: TEXT }),
         },
         ("c", None) => Form::Char,
         ("b", None) => Form::Bool,
@@ -202,13 +201,9 @@ fn form(text: &str) -> Result<Form, String> {
     })
 }
 
-fn operand(text: &str, depth: usize) -> Result<Operand, String> {
+fn operand(text: &str, depth: usize) -> Result<Operand, Syntax> {
     let text = text.trim();
-    let wrong = || {
-        format!(
-            "'{text}' is nothing that can be read: there are arg1, fparg1, retval, $stack, names of parameters, name->field, +8(arg1)"
-        )
-    };
+    let wrong = || Syntax::NoOperand { text: text.to_owned() };
     if depth == DEEPEST {
         return Err(wrong());
     }
@@ -260,7 +255,7 @@ const COMPARISONS: [(&str, u8); 6] = [
     (">", compare::GREATER),
 ];
 
-fn term(text: &str) -> Result<Term, String> {
+fn term(text: &str) -> Result<Term, Syntax> {
     let text = text.trim();
     // The `>` of `->` is not a comparison.
     let hidden = text.replace("->", "\u{1}\u{1}");
@@ -270,22 +265,23 @@ fn term(text: &str) -> Result<Term, String> {
         Some((at, sign, how)) => (&text[..at], how, text[at + sign.len()..].trim()),
         None => (text, compare::UNEQUAL, "0"),
     };
-    let value = |word: &str| number(word).ok_or_else(|| format!("'{word}' is no number (in '{text}')"));
+    let value = |word: &str| {
+        let no_number = || Syntax::NoNumber { word: word.to_owned(), condition: text.to_owned() };
+        number(word).ok_or_else(no_number)
+    };
     let (left, mask) = match left.split_once('&') {
         Some((left, mask)) => (left, Some(value(mask.trim())?)),
         None => (left, None),
     };
     if left.contains('=') {
-        return Err(format!("condition '{text}': values are compared by ==, !=, <, <=, > and >="));
+        return Err(Syntax::NoComparison { condition: text.to_owned() });
     }
     if left.trim().is_empty() || right.is_empty() {
-        return Err(format!(
-            "condition '{text}': a side is missing: a value is compared with a number, as in 'arg1 > 100'"
-        ));
+        return Err(Syntax::SideMissing { condition: text.to_owned() });
     }
     let item = item(left)?;
     if matches!(item.form, Some(Form::Float(_) | Form::Text(_))) {
-        return Err(format!("'{text}': only whole numbers can be compared"));
+        return Err(Syntax::NotWhole { condition: text.to_owned() });
     }
     Ok(Term { item, mask, how, with: value(right)? })
 }
@@ -316,7 +312,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Result<&str, &str>) {
-        let shown = rule(text).map(|rule| {
+        let shown = rule(text).map_err(|why| why.to_string()).map(|rule| {
             format!("{:?}", rule.items.iter().map(|item| (&item.operand, item.form)).collect::<Vec<_>>())
         });
         match (shown, expected) {

@@ -22,7 +22,7 @@ use crate::input;
 use crate::terminal::output::{self, Output};
 use crate::terminal::progress;
 use crate::terminal::started;
-use crate::{ending, live, many, record};
+use crate::{ending, many, record, session_commands};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Listener, QueryContext, Question};
 use calltap_analysis::{Names, Word, demangle, disabled, units};
@@ -237,5 +237,5 @@ fn say(outcome: &SessionOutcome, known: &QueryContext, attaches: bool) {
         notes.push(format!("{} lost: the answer is not complete", units::counted(lost, "event")));
     }
     notes.extend(outcome.failed.as_ref().map(ToString::to_string));
-    live::say(&notes);
+    session_commands::say(&notes);
 }

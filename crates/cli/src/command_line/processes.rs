@@ -158,7 +158,7 @@ fn is_called(pid: u32, name: &str) -> bool {
             .is_some_and(|file| identity(format!("/proc/{pid}/exe")) == Some(file));
     }
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let program = calltap_session::process_program(pid).unwrap_or_default();
+    let program = calltap_process::proc::program(pid).unwrap_or_default();
     let file = program.file_name().unwrap_or_default().to_string_lossy();
     comm.trim_end() == name || file.trim_end_matches(" (deleted)") == name
 }

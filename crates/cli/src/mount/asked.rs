@@ -10,8 +10,10 @@
 //! the answer is EINTR, and the kernel restarts the call once the thread runs again, as with every
 //! call that a stop interrupts.
 
-use calltap_session::ProcessStatus as Status;
-use calltap_session::{is_asked_to_stop, stay};
+use calltap_process::ptrace::tracees::is_asked_to_stop;
+use calltap_process::ptrace::tracees::stay;
+use calltap_process::status::Status;
+
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

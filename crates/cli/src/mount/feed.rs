@@ -1,7 +1,9 @@
 //! The collector's consumer for a mount: passes records and events to the directory.
 
 use super::server::Server;
-use calltap_session::{Consumer, others_ns, stack_around};
+use calltap_process::clock::others_ns;
+use calltap_process::memory::maps::stack_around;
+use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
 use calltap_tracefs::Moment;
 use std::sync::atomic::Ordering::Acquire;

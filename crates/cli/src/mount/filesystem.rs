@@ -4,7 +4,7 @@ use super::directories::{Directories, Directory};
 use super::process_set::{self, ProcessSet};
 use super::server::Server;
 use super::worker;
-use calltap_session::monotonic_ns;
+use calltap_process::clock::monotonic_ns;
 use calltap_tracefs::{Attributes, Listing, Read};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,

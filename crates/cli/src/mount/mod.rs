@@ -21,10 +21,11 @@ pub use exec::run as exec;
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
-use crate::live::say;
+use crate::session_commands::say;
 use anyhow::{Context, Result, anyhow, bail};
+use calltap_process::launch::interruption;
 use calltap_selection::{ParsedSelection, Selection, TracerSelection};
-use calltap_session::{Options, PatchMode, SessionOutcome, Subject, Watch, interruption, watch};
+use calltap_session::{Options, PatchMode, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
 use filesystem::Files;
 use fuser::{Config, MountOption, SessionACL};
@@ -300,8 +301,8 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
 /// Waits until a started program runs its own code: before execve, its libraries are not there.
 fn await_program(pid: u32) {
     let start = Instant::now();
-    let own = calltap_session::process_program(std::process::id());
-    let is_own = || calltap_session::process_program(pid).is_some_and(|program| Some(program) == own);
+    let own = calltap_process::proc::program(std::process::id());
+    let is_own = || calltap_process::proc::program(pid).is_some_and(|program| Some(program) == own);
     while is_own() && start.elapsed() < STARTING {
         thread::sleep(Duration::from_millis(1));
     }

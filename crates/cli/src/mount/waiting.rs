@@ -11,7 +11,7 @@
 
 use super::asked::{Early, PendingReply, is_held};
 use super::server::Server;
-use calltap_session::ProcessStatus as Status;
+use calltap_process::status::Status;
 use calltap_tracefs::Read;
 use fuser::{Errno, ReplyData};
 use rustix::io::Errno as Io;

@@ -2,7 +2,8 @@
 //! and other requests do not wait for them.
 
 use super::server::Server;
-use calltap_session::{Answer, Request, monotonic_ns};
+use calltap_process::clock::monotonic_ns;
+use calltap_session::{Answer, Request};
 use calltap_tracefs::{Effects, Refresh};
 use rustix::io::Errno;
 use std::fs;

@@ -10,7 +10,9 @@ use calltap_analysis::units::counted;
 use calltap_import::{
     Described, Error, Joined, Named, Others, Pages, Recording, Summary, import_pages, join,
 };
-use calltap_session::{Clock, KERNEL_CLOCK, KernelFunctions, Options, Outcome};
+use calltap_sched::CLOCK as KERNEL_CLOCK;
+use calltap_sched::Functions as KernelFunctions;
+use calltap_session::{Clock, Options, Outcome};
 use calltap_trace::TraceReader;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let limit = values::size_of(arguments, "max-size")?.unwrap_or_default();
     let mut files: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
-    files.extend(processes::all(arguments)?.iter().map(|pid| calltap_session::process_program_link(*pid)));
+    files.extend(processes::all(arguments)?.iter().map(|pid| calltap_process::proc::program_link(*pid)));
     if files.is_empty() {
         bail!("no program or library named: name a file, or '-p PID'");
     }

@@ -2,7 +2,7 @@
 
 use super::intervals::Message;
 use super::switches::Switches;
-use calltap_analysis::live::Live;
+use calltap_analysis::intervals::Live;
 use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::mpsc::Sender;

@@ -3,9 +3,10 @@
 use super::switches::State;
 use super::together::Together;
 use super::view;
+use crate::terminal::key_effect::KeyEffect;
 use crate::terminal::search;
 use calltap_analysis::ShortNames;
-use calltap_analysis::live::{Column, Interval, Row};
+use calltap_analysis::intervals::{Column, Interval, Row};
 use calltap_analysis::units::{duration, one_line};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -36,19 +37,6 @@ const WIDTHS: [Constraint; 7] = [
 ];
 /// Number of columns with numbers, which come first.
 const NUMBERS: usize = 4;
-
-/// The effect of a key outside the table.
-#[derive(PartialEq, Eq, Debug)]
-pub enum Act {
-    /// End the display.
-    Quit,
-    /// Switch a function.
-    Toggle(Row),
-    /// Show another process: the previous one if true, else the next.
-    Turn(bool),
-    /// None: the table has handled the key.
-    Nothing,
-}
 
 /// The table on a screen.
 pub struct Grid {
@@ -133,19 +121,19 @@ impl Grid {
     }
 
     /// Handles a key.
-    pub fn key(&mut self, key: KeyEvent) -> Act {
+    pub fn key(&mut self, key: KeyEvent) -> KeyEffect {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Act::Quit } else { Act::Nothing };
+            return if key.code == KeyCode::Char('c') { KeyEffect::Quit } else { KeyEffect::Nothing };
         }
         if self.typing {
             self.type_filter(key.code);
-            return Act::Nothing;
+            return KeyEffect::Nothing;
         }
         match key.code {
-            KeyCode::Char('q') => return Act::Quit,
+            KeyCode::Char('q') => return KeyEffect::Quit,
             KeyCode::Char(' ') | KeyCode::Enter => {
                 let row = self.state.selected().and_then(|at| self.rows().get(at));
-                return row.map_or(Act::Nothing, |row| Act::Toggle(row.clone()));
+                return row.map_or(KeyEffect::Nothing, |row| KeyEffect::Toggle(row.clone()));
             }
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
@@ -160,13 +148,13 @@ impl Grid {
             KeyCode::Char('a') => self.sort_by(Column::Avg),
             KeyCode::Char('m') => self.sort_by(Column::Max),
             KeyCode::Char('f') => self.sort_by(Column::Function),
-            KeyCode::Char('[') => return Act::Turn(true),
-            KeyCode::Char(']') => return Act::Turn(false),
+            KeyCode::Char('[') => return KeyEffect::Turn(true),
+            KeyCode::Char(']') => return KeyEffect::Turn(false),
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('/') => self.typing = true,
             _ => {}
         }
-        Act::Nothing
+        KeyEffect::Nothing
     }
 
     fn type_filter(&mut self, key: KeyCode) {
@@ -291,16 +279,16 @@ mod tests {
         grid
     }
 
-    fn press(grid: &mut Grid, keys: &[KeyCode]) -> Act {
-        keys.iter().fold(Act::Nothing, |_, key| grid.key(KeyEvent::from(*key)))
+    fn press(grid: &mut Grid, keys: &[KeyCode]) -> KeyEffect {
+        keys.iter().fold(KeyEffect::Nothing, |_, key| grid.key(KeyEvent::from(*key)))
     }
 
     fn names(grid: &Grid) -> String {
         grid.rows().iter().map(|row| row.function.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    fn toggled(act: Act) -> String {
-        if let Act::Toggle(row) = act { row.function } else { panic!("{act:?}") }
+    fn toggled(act: KeyEffect) -> String {
+        if let KeyEffect::Toggle(row) = act { row.function } else { panic!("{act:?}") }
     }
 
     const THREE: &[(&str, u64, u64)] = &[("often", 30, 10), ("slow", 2, 500), ("also", 5, 5)];
@@ -324,15 +312,15 @@ mod tests {
         assert_eq!(names(&grid), "slow also", "sorted by total");
         press(&mut grid, &[KeyCode::Char('/'), KeyCode::Esc]);
         assert_eq!(names(&grid), "slow often also");
-        assert_eq!(press(&mut grid, &[KeyCode::Char('q')]), Act::Quit);
+        assert_eq!(press(&mut grid, &[KeyCode::Char('q')]), KeyEffect::Quit);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(grid.key(interrupt), Act::Quit);
+        assert_eq!(grid.key(interrupt), KeyEffect::Quit);
     }
 
     #[test]
     fn selection_follows_function_to_its_new_row() {
         let mut grid = grid(THREE);
-        assert_eq!(press(&mut grid, &[KeyCode::Enter]), Act::Nothing, "nothing is selected yet");
+        assert_eq!(press(&mut grid, &[KeyCode::Enter]), KeyEffect::Nothing, "nothing is selected yet");
         assert_eq!(toggled(press(&mut grid, &[KeyCode::Down, KeyCode::Enter])), "often");
         assert_eq!(toggled(press(&mut grid, &[KeyCode::Char('f'), KeyCode::Char(' ')])), "often");
         assert_eq!(toggled(press(&mut grid, &[KeyCode::End, KeyCode::Enter])), "slow");
@@ -342,10 +330,10 @@ mod tests {
         );
         let next = grid.newest.clone();
         grid.set(None);
-        assert_eq!(press(&mut grid, &[KeyCode::Enter]), Act::Nothing);
+        assert_eq!(press(&mut grid, &[KeyCode::Enter]), KeyEffect::Nothing);
         grid.set(next);
         assert_eq!(toggled(press(&mut grid, &[KeyCode::Enter])), "also");
-        assert_eq!(press(&mut grid, &[KeyCode::Esc, KeyCode::Enter]), Act::Nothing);
+        assert_eq!(press(&mut grid, &[KeyCode::Esc, KeyCode::Enter]), KeyEffect::Nothing);
     }
 
     #[test]

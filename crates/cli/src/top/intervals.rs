@@ -1,6 +1,6 @@
 //! The intervals of the watched processes, received from the threads that watch them.
 
-use calltap_analysis::live::Interval;
+use calltap_analysis::intervals::Interval;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, TryRecvError};
 

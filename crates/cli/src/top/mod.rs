@@ -21,7 +21,7 @@ use crate::command_line::select;
 use crate::command_line::values;
 use crate::terminal::{output, started};
 use anyhow::{Result, bail};
-use calltap_analysis::live::{Column, Interval};
+use calltap_analysis::intervals::{Column, Interval};
 use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch as watch_process};
 use feed::Feed;
@@ -168,17 +168,18 @@ fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result
 
 /// Returns rows of functions: name, number of calls, and time of each call.
 #[cfg(test)]
-fn rows_of(functions: &[(&str, u64, u64)]) -> Vec<calltap_analysis::live::Row> {
-    let row = |((function, calls, avg_ns), site): (&(&str, u64, u64), u32)| calltap_analysis::live::Row {
-        function: (*function).to_owned(),
-        module: "app".into(),
-        sites: vec![calltap_trace::SiteId(site)],
-        calls: *calls,
-        ended: *calls,
-        avg_ns: *avg_ns,
-        max_ns: *avg_ns,
-        total_ns: calls * avg_ns,
-        is_partial: false,
-    };
+fn rows_of(functions: &[(&str, u64, u64)]) -> Vec<calltap_analysis::intervals::Row> {
+    let row =
+        |((function, calls, avg_ns), site): (&(&str, u64, u64), u32)| calltap_analysis::intervals::Row {
+            function: (*function).to_owned(),
+            module: "app".into(),
+            sites: vec![calltap_trace::SiteId(site)],
+            calls: *calls,
+            ended: *calls,
+            avg_ns: *avg_ns,
+            max_ns: *avg_ns,
+            total_ns: calls * avg_ns,
+            is_partial: false,
+        };
     functions.iter().zip(1..).map(row).collect()
 }

@@ -5,7 +5,7 @@ use super::intervals::Intervals;
 use super::switches::Switches;
 use super::view::{self, heading};
 use anyhow::Result;
-use calltap_analysis::live::{Interval, Row};
+use calltap_analysis::intervals::{Interval, Row};
 use calltap_analysis::units::one_line;
 use calltap_session::SessionOutcome;
 use serde_json::{Value, json};

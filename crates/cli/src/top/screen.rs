@@ -1,10 +1,11 @@
 //! The table on a terminal, and its keys.
 
 use super::Show;
-use super::grid::{Act, Grid};
+use super::grid::Grid;
 use super::intervals::Intervals;
 use super::switches::Switches;
 use super::together::Together;
+use crate::terminal::key_effect::KeyEffect;
 use anyhow::{Result, bail};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::fs::File;
@@ -66,13 +67,13 @@ pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show
             continue;
         }
         match grid.key(key) {
-            Act::Quit => return Ok(()),
-            Act::Toggle(row) => together.toggle(&row),
-            Act::Turn(back) => {
+            KeyEffect::Quit => return Ok(()),
+            KeyEffect::Toggle(row) => together.toggle(&row),
+            KeyEffect::Turn(back) => {
                 together.turn(back);
                 grid.show(together.interval());
             }
-            Act::Nothing => {}
+            KeyEffect::Nothing => {}
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
-use crate::{live, many, record};
+use crate::{many, record, session_commands};
 use anyhow::{Result, anyhow};
-use calltap_session::{Options, SessionOutcome, process_exists};
+use calltap_process::proc;
+use calltap_session::{Options, SessionOutcome};
 use std::thread;
 
 /// A process to watch.
@@ -34,7 +35,7 @@ impl Watching {
             Ok(Watching {
                 pid: *pid,
                 options: super::options(*pid, is_several, arguments)?,
-                was_there: process_exists(*pid),
+                was_there: proc::exists(*pid),
                 of: if is_several { processes::of_one(*pid) } else { String::new() },
             })
         };
@@ -85,5 +86,5 @@ fn say(outcome: &SessionOutcome, of: &str) {
     lines.push(record::stopped(attaching, detaching));
     lines.extend(record::disabled(&outcome.disabled_by_limit));
     let lines: Vec<String> = lines.iter().map(|line| format!("{of}{line}")).collect();
-    live::say(&lines);
+    session_commands::say(&lines);
 }

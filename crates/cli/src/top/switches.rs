@@ -1,7 +1,7 @@
 //! The state shared by the thread that watches a process and the one that displays it: requested
 //! switches, and the present state of functions.
 
-use calltap_analysis::live::{Interval, Row};
+use calltap_analysis::intervals::{Interval, Row};
 use calltap_session::Controls;
 use calltap_trace::SiteId;
 use std::collections::HashSet;

@@ -2,7 +2,7 @@
 
 use super::switches::{State, Switches};
 use super::view;
-use calltap_analysis::live::{Interval, Row};
+use calltap_analysis::intervals::{Interval, Row};
 use calltap_trace::SiteId;
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Texts that the screen and the plain table share.
 
 use super::switches::Status;
-use calltap_analysis::live::{Interval, Row};
+use calltap_analysis::intervals::{Interval, Row};
 use calltap_analysis::units::{count, counted, one_line};
 use std::collections::BTreeSet;
 

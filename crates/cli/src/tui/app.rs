@@ -2,9 +2,9 @@
 
 use super::rows::{Column, FILE, LIVE, Line};
 use super::screen_data::ScreenData;
+use crate::terminal::key_effect::KeyEffect;
 use crate::terminal::search;
 use calltap_analysis::explore::{Around, Relative};
-use calltap_analysis::live::Row;
 use calltap_analysis::units::one_line;
 use calltap_analysis::{ShortNames, Source};
 use calltap_trace::SiteId;
@@ -14,19 +14,6 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line as Text;
 use ratatui::widgets::TableState;
-
-/// The effect of a key outside the screen.
-#[derive(PartialEq, Eq, Debug)]
-pub enum Act {
-    /// End the display.
-    Quit,
-    /// Switch a function.
-    Toggle(Row),
-    /// Show another process: the previous one if true, else the next.
-    Turn(bool),
-    /// None: the screen has handled the key.
-    Nothing,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum View {
@@ -168,19 +155,19 @@ impl App {
     }
 
     /// Handles a key.
-    pub fn key<S: Source + Sync>(&mut self, key: KeyEvent, shown: &ScreenData<'_, S>) -> Act {
+    pub fn key<S: Source + Sync>(&mut self, key: KeyEvent, shown: &ScreenData<'_, S>) -> KeyEffect {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Act::Quit } else { Act::Nothing };
+            return if key.code == KeyCode::Char('c') { KeyEffect::Quit } else { KeyEffect::Nothing };
         }
         if self.typing {
             self.type_filter(key.code, shown);
-            return Act::Nothing;
+            return KeyEffect::Nothing;
         }
         self.said.clear();
         match key.code {
-            KeyCode::Char('q') => return Act::Quit,
-            KeyCode::Char('[') => return Act::Turn(true),
-            KeyCode::Char(']') => return Act::Turn(false),
+            KeyCode::Char('q') => return KeyEffect::Quit,
+            KeyCode::Char('[') => return KeyEffect::Turn(true),
+            KeyCode::Char(']') => return KeyEffect::Turn(false),
             KeyCode::Char('1') => self.view = View::Functions,
             KeyCode::Char('2') => self.view = View::Timeline,
             KeyCode::Char('p') if self.live > 0 => self.paused = !self.paused,
@@ -192,10 +179,10 @@ impl App {
             _ if self.view == View::Functions => return self.key_in_functions(key.code, shown),
             _ => self.key_in_timeline(key.code, shown),
         }
-        Act::Nothing
+        KeyEffect::Nothing
     }
 
-    fn key_in_functions<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) -> Act {
+    fn key_in_functions<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) -> KeyEffect {
         match key {
             KeyCode::Up | KeyCode::Char('k') => self.step(-1, shown),
             KeyCode::Down | KeyCode::Char('j') => self.step(1, shown),
@@ -224,7 +211,7 @@ impl App {
             KeyCode::Char(' ') => return self.toggle(shown),
             _ => {}
         }
-        Act::Nothing
+        KeyEffect::Nothing
     }
 
     fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) {
@@ -296,10 +283,10 @@ impl App {
         }
     }
 
-    fn toggle<S>(&self, shown: &ScreenData<'_, S>) -> Act {
-        let (Some(live), Some(chosen)) = (&shown.live, self.chosen) else { return Act::Nothing };
+    fn toggle<S>(&self, shown: &ScreenData<'_, S>) -> KeyEffect {
+        let (Some(live), Some(chosen)) = (&shown.live, self.chosen) else { return KeyEffect::Nothing };
         let row = live.interval.rows.iter().find(|row| row.sites.contains(&chosen));
-        row.map_or(Act::Nothing, |row| Act::Toggle(row.clone()))
+        row.map_or(KeyEffect::Nothing, |row| KeyEffect::Toggle(row.clone()))
     }
 
     /// Looks up the chosen function's callers and callees, if they are not known yet.
@@ -332,7 +319,7 @@ mod tests {
     use crate::tui::screen_data::Live;
     use calltap_analysis::MemorySource;
     use calltap_analysis::explore::Explorer;
-    use calltap_analysis::live::Interval;
+    use calltap_analysis::intervals::{Interval, Row};
     use calltap_analysis::timeline::Limits;
     use calltap_trace::{Batch, Event, EventKind, Site, Thread, ThreadId};
     use ratatui::Terminal;
@@ -370,12 +357,12 @@ mod tests {
     }
 
     /// Returns the screen's lines after some keys, and the effect of the last key.
-    fn after(keys: &[KeyCode], live: Option<Live<'_>>) -> (Vec<String>, Act) {
+    fn after(keys: &[KeyCode], live: Option<Live<'_>>) -> (Vec<String>, KeyEffect) {
         let explorer = explorer();
         let mut app = App::new(usize::from(live.is_some()));
         let shown = ScreenData { explorer: &explorer, number: 0, head: "app.data: 10 events", live };
         let mut terminal = Terminal::new(TestBackend::new(150, 12)).unwrap();
-        let mut act = Act::Nothing;
+        let mut act = KeyEffect::Nothing;
         terminal.draw(|frame| app.draw(frame, &shown)).unwrap();
         for key in keys {
             act = app.key(KeyEvent::from(*key), &shown);
@@ -413,7 +400,7 @@ mod tests {
         assert!(lines[1].contains("functions: 1") && lines[1].contains("callers of parse"), "{lines:#?}");
         assert!(lines[11].contains("/Par_"), "{lines:#?}");
         let (lines, act) = after(&[search.as_slice(), &[KeyCode::Esc, KeyCode::Char('q')]].concat(), None);
-        assert!(lines[1].contains("functions: 3") && act == Act::Quit, "{lines:#?}");
+        assert!(lines[1].contains("functions: 3") && act == KeyEffect::Quit, "{lines:#?}");
     }
 
     #[test]
@@ -472,7 +459,7 @@ mod tests {
         switches.toggle(&interval.rows[0]);
         let (lines, act) =
             after(&[DOWN, KeyCode::Char(' ')], Some(Live { interval: &interval, switches: &switches }));
-        let Act::Toggle(row) = act else { panic!("{act:?}") };
+        let KeyEffect::Toggle(row) = act else { panic!("{act:?}") };
         assert_eq!(row.function, "send", "most calls first");
         assert!(words(&lines[3]).contains("50.0 10 ns 4.000 us 20 ns on send"), "{lines:#?}");
         assert!(words(&lines[4]).contains("off(user) parse"), "{lines:#?}");

@@ -15,11 +15,12 @@ use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::input;
 use crate::observed::ObservedProcess;
+use crate::terminal::key_effect::KeyEffect;
 use crate::terminal::output;
 use crate::terminal::progress::Progress;
 use crate::top::{self, screen, several, several::Watching, view::heading};
 use anyhow::{Result, bail};
-use app::{Act, App};
+use app::App;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::timeline::Limits;
@@ -79,7 +80,7 @@ fn file(path: PathBuf, short: bool) -> Result<()> {
         let mut app = App::new(0).shortening(short);
         while !over.load(Acquire) {
             let shown = ScreenData { explorer: &explorer, number: 0, head: &head, live: None };
-            if let Act::Quit = turn(terminal, keys, &mut app, &shown)? {
+            if let KeyEffect::Quit = turn(terminal, keys, &mut app, &shown)? {
                 break;
             }
         }
@@ -139,10 +140,10 @@ fn look(
         let live = Some(Live { interval: &interval, switches: &seen.switches });
         let shown = ScreenData { explorer: &explorer, number: seen.intervals(), head: &head, live };
         match turn(terminal, keys, app, &shown)? {
-            Act::Quit => break,
-            Act::Toggle(row) => seen.switches.toggle(&row),
-            Act::Turn(back) => at = (at + if back { all.len() - 1 } else { 1 }) % all.len(),
-            Act::Nothing => {}
+            KeyEffect::Quit => break,
+            KeyEffect::Toggle(row) => seen.switches.toggle(&row),
+            KeyEffect::Turn(back) => at = (at + if back { all.len() - 1 } else { 1 }) % all.len(),
+            KeyEffect::Nothing => {}
         }
     }
     Ok(())
@@ -154,11 +155,11 @@ fn turn<S: Source + Sync>(
     keys: &Receiver<Event>,
     app: &mut App,
     shown: &ScreenData<'_, S>,
-) -> Result<Act> {
+) -> Result<KeyEffect> {
     terminal.draw(|frame| app.draw(frame, shown))?;
     match keys.recv_timeout(PAUSE) {
         Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Ok(app.key(key, shown)),
-        Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(Act::Nothing),
+        Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(KeyEffect::Nothing),
         Err(RecvTimeoutError::Disconnected) => bail!("cannot read keys from the terminal: it was closed"),
     }
 }

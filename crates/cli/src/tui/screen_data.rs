@@ -2,7 +2,7 @@
 
 use crate::top::switches::Switches;
 use calltap_analysis::explore::Explorer;
-use calltap_analysis::live::Interval;
+use calltap_analysis::intervals::Interval;
 
 /// The data that the screen shows.
 pub struct ScreenData<'a, S> {

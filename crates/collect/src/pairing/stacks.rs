@@ -133,8 +133,8 @@ impl SuspendedStacks {
         self.stacks.remove(&top)
     }
 
-    /// Takes the stacks of a thread that has ended, except pieces whose stacks are not known to begin
-    /// there, as these have probably ended, and those that `is_own` to the thread.
+    /// Takes the stacks of a thread that has ended, except pieces whose stacks are not known to
+    /// begin there, as these have probably ended, and those that `is_own` to the thread.
     pub(super) fn inherit(&mut self, ended: SuspendedStacks, is_own: impl Fn(u64) -> bool) {
         let SuspendedStacks { stacks, tops } = ended;
         for (top, frames) in stacks {

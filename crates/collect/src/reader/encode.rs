@@ -1,7 +1,7 @@
 //! The sink of a thread's events: counts them, holds back those from the time in which functions
 //! are disabled, and pairs and encodes the others.
 
-use super::pairs::Pairs;
+use super::paired_output::PairedOutput;
 use super::switching::Switching;
 use super::waiting::Waiting;
 use crate::governor::Rates;
@@ -12,7 +12,7 @@ use calltap_trace::Loss;
 
 /// The sink to which a cursor hands the events of a thread.
 pub(crate) struct Encode<'a> {
-    pub(crate) pairs: Pairs<'a>,
+    pub(crate) pairs: PairedOutput<'a>,
     rates: Option<&'a Rates>,
     switching: &'a mut Switching,
     events: u64,
@@ -25,7 +25,11 @@ pub(crate) struct Encode<'a> {
 }
 
 impl<'a> Encode<'a> {
-    pub(crate) fn new(pairs: Pairs<'a>, rates: Option<&'a Rates>, switching: &'a mut Switching) -> Self {
+    pub(crate) fn new(
+        pairs: PairedOutput<'a>,
+        rates: Option<&'a Rates>,
+        switching: &'a mut Switching,
+    ) -> Self {
         Encode { pairs, rates, switching, events: 0, exits: 0, until: u64::MAX, of_go: None, waiting: None }
     }
 

@@ -1,7 +1,7 @@
 //! Forked children: which calls of the forking thread are open in the child's first thread.
 
 use super::history::{ChunkOfThread, ForkPoint, History};
-use super::pairs::Pairs;
+use super::paired_output::PairedOutput;
 use super::{Extent, Reader};
 use crate::callers::Unwinding;
 use crate::output::Output;
@@ -82,7 +82,7 @@ impl Reader {
             // Functions that were disabled long before the next event are settled now.
             let next = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, false));
             let unwinding = Some((unwinding, self.process));
-            let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+            let mut pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding };
             next.into_iter().for_each(|next| self.switching.end_before(next, &mut pairs));
             self.close_history();
         }

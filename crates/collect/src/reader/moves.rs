@@ -3,7 +3,7 @@
 
 use super::Reader;
 use super::encode::Encode;
-use super::pairs::Pairs;
+use super::paired_output::PairedOutput;
 use super::waiting::Item;
 use crate::callers::Unwinding;
 use crate::output::Output;
@@ -125,7 +125,7 @@ impl Reader {
                 let (values, stack) =
                     read.as_deref().map_or((&[][..], &[][..]), |(values, stack)| (&**values, &**stack));
                 let unwinding = Some((unwinding, self.process));
-                let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+                let pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding };
                 let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching);
                 sink.take(raw, values, stack);
                 sink.count(&mut self.totals);

@@ -8,7 +8,7 @@
 //! function is entered while it is the innermost call; calls that are still open inside it prove
 //! that it continues, and end first.
 
-use super::pairs::Pairs;
+use super::paired_output::PairedOutput;
 use crate::metadata::SwitchedOff;
 use crate::pairing::{Frame, frame_of};
 use crate::raw::RawEvent;
@@ -98,7 +98,13 @@ impl Fates {
 impl Switching {
     /// Holds an event back if it comes from a time in which functions are disabled. Returns whether
     /// it does.
-    pub(crate) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], pairs: &mut Pairs<'_>) -> bool {
+    pub(crate) fn hold(
+        &mut self,
+        raw: RawEvent,
+        values: &[u8],
+        stack: &[u8],
+        pairs: &mut PairedOutput<'_>,
+    ) -> bool {
         self.end_before(raw.ticks, pairs);
         let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
         if is_meanwhile && self.held.len() < MOST {
@@ -110,7 +116,7 @@ impl Switching {
     }
 
     /// Cuts the open calls of functions that were disabled before `ticks`.
-    pub(crate) fn end_before(&mut self, ticks: u64, pairs: &mut Pairs<'_>) {
+    pub(crate) fn end_before(&mut self, ticks: u64, pairs: &mut PairedOutput<'_>) {
         let front = |switching: &Switching| {
             let off = switching.off.front()?;
             Some((Arc::clone(off), off.ended_before(ticks)?))
@@ -125,7 +131,7 @@ impl Switching {
 
     /// Pairs the events that are held back. `passed`: the time in which functions are disabled has
     /// passed; else more events of it may come.
-    pub(crate) fn release(&mut self, passed: bool, pairs: &mut Pairs<'_>) {
+    pub(crate) fn release(&mut self, passed: bool, pairs: &mut PairedOutput<'_>) {
         let held = take(&mut self.held);
         let mut fates = Fates::new(&held);
         for (place, DelayedEvent { raw, values, stack }) in held.iter().enumerate() {
@@ -148,13 +154,13 @@ impl Switching {
 
     /// Cuts the open calls of functions that are being disabled, before an event that shows that
     /// they have ended.
-    fn cut_meanwhile(&self, ticks: u64, pairs: &mut Pairs<'_>) {
+    fn cut_meanwhile(&self, ticks: u64, pairs: &mut PairedOutput<'_>) {
         self.off.iter().filter(|off| off.has_begun_before(ticks)).for_each(|off| cut(off, ticks, pairs));
     }
 }
 
 /// Records that the open calls of disabled functions are cut.
-fn cut(off: &SwitchedOff, ticks: u64, pairs: &mut Pairs<'_>) {
+fn cut(off: &SwitchedOff, ticks: u64, pairs: &mut PairedOutput<'_>) {
     for site in pairs.open.open_of(&off.sites) {
         pairs.encoder.push(Event { ticks, site, kind: EventKind::SwitchedOff });
     }

@@ -30,7 +30,7 @@ fn check(events: &str, expected: &str) {
             };
             switching.announce(newest.insert(Arc::new(off)));
         } else if word == "read" {
-            let mut pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };
+            let mut pairs = PairedOutput { open: &mut open, encoder: &mut encoder, unwinding: None };
             switching.release(false, &mut pairs);
         } else if let ("done", Some(off)) = (word, &newest) {
             off.ended.set(ticks).expect("it ends once");
@@ -41,11 +41,11 @@ fn check(events: &str, expected: &str) {
             let slot = 0xfff_0000_0000 - at.parse::<u64>().expect("a number");
             let low = u32::from(name.as_bytes()[0]) << 5 | code;
             let raw = RawEvent { ticks, low, slot, parent: 0 };
-            let pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };
+            let pairs = PairedOutput { open: &mut open, encoder: &mut encoder, unwinding: None };
             Encode::new(pairs, None, &mut switching).take(raw, &[], &[]);
         }
     }
-    let mut pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };
+    let mut pairs = PairedOutput { open: &mut open, encoder: &mut encoder, unwinding: None };
     switching.end_before(u64::MAX, &mut pairs);
     assert_eq!(endings(&mut encoder), expected, "{events}");
 }

@@ -6,7 +6,7 @@
 //! it. So from the first event on that shows a thread far from its own frames, the events of the
 //! process's threads are paired in the order of their times (`collector/moves.rs`).
 
-use super::pairs::Pairs;
+use super::paired_output::PairedOutput;
 use crate::raw::RawEvent;
 use calltap_trace::Event;
 use std::collections::VecDeque;
@@ -61,7 +61,13 @@ impl Waiting {
     }
 
     /// Queues an event, if it has to wait. Returns whether it does.
-    pub(crate) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], pairs: &Pairs<'_>) -> bool {
+    pub(crate) fn hold(
+        &mut self,
+        raw: RawEvent,
+        values: &[u8],
+        stack: &[u8],
+        pairs: &PairedOutput<'_>,
+    ) -> bool {
         // Once events wait, the open calls are those before the queue, and say nothing of this
         // event.
         if self.is_watched && !self.is_on && pairs.open.is_far(raw) {

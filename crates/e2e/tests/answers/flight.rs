@@ -1,7 +1,7 @@
 //! The flight recorder: nothing is written before a trigger, then the newest events are.
 
 use calltap_e2e::{
-    GCC, HANGS, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line, succeeds,
+    GCC, HANGS, Program, Resident, Run, calltap, calltap_run, changed_text, compile, kill, one_line, succeeds,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -85,8 +85,7 @@ fn slow_calls_are_written_as_often_as_files_are_allowed() {
     let mut calltap = command.stderr(Stdio::piped()).spawn().expect("calltap");
     wait_until("two snapshots", || file(2).exists());
     thread::sleep(Duration::from_millis(200));
-    // SAFETY: a signal to a child of this process.
-    unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
+    kill(calltap.id(), libc::SIGINT);
     succeeds(&mut calltap);
     assert!(!file(3).exists());
     for number in [1, 2] {
@@ -109,11 +108,10 @@ fn signal_triggers_snapshot() {
     command.args(["record", "-o", &text, "--snapshot-on", "signal", "-p", &resident.pid.to_string()]);
     let mut calltap = command.stderr(Stdio::null()).spawn().expect("calltap");
     resident.await_recorder();
-    // SAFETY: signals to a child of this process.
-    let kill = |signal| unsafe { libc::kill(calltap.id() as i32, signal) };
-    kill(libc::SIGUSR1);
+    let process = calltap.id();
+    kill(process, libc::SIGUSR1);
     wait_until("the snapshot", || file.exists());
-    kill(libc::SIGTERM);
+    kill(process, libc::SIGTERM);
     succeeds(&mut calltap);
     assert!(sound(&file)["end"]["status"].to_string().contains("SIGUSR1"));
     assert!(resident.runs() && resident.end().0.success());

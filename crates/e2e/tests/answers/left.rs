@@ -355,7 +355,7 @@ fn coroutines_that_go_on_in_other_threads_keep_their_callers() {
 }
 
 #[test]
-fn coroutines_keep_their_callers_when_the_thread_that_ran_them_ends() {
+fn coroutines_keep_callers_when_last_thread_ends() {
     for build in [GCC, &BARE[0]] {
         check_moving(build, &["-DRUNS=20"]);
         check_moving(build, &["-DRUNS=1"]);

@@ -2,7 +2,8 @@
 //! attached to from the host.
 
 use calltap_e2e::{
-    BARE_PLACED, Program, Server, calltap_run, compile, have, installed, one_line, skipped, wait_until,
+    BARE_PLACED, Program, Server, calltap_run, compile, have, installed, is_root, one_line, skipped,
+    wait_until,
 };
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -14,9 +15,7 @@ const MUSL_LINKER: &str = "/lib/ld-musl-x86_64.so.1";
 
 /// Whether this user may make containers.
 fn may_contain() -> bool {
-    // SAFETY: a system call without arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root || !have("unshare") || !have("chroot") {
+    if !is_root() || !have("unshare") || !have("chroot") {
         skipped("containers: not root, or no unshare");
         return false;
     }

@@ -8,12 +8,11 @@ use std::path::Path;
 use std::process::Command;
 
 fn may_drop() -> bool {
-    // SAFETY: a system call without arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
+    let may = is_root();
+    if !may {
         skipped("not root: there are no privileges to give up");
     }
-    is_root
+    may
 }
 
 /// Compiles the program, and a library that it opens later; the user that it changes to may read

@@ -191,8 +191,7 @@ fn nonsense_is_refused_before_the_process_is_touched() {
 
 #[test]
 fn another_users_process_is_refused() {
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } != 0 || !have("setpriv") {
+    if !is_root() || !have("setpriv") {
         return skipped("not root, or no setpriv");
     }
     let program = compile(GCC, &["resident.c"], &[]);
@@ -297,8 +296,7 @@ fn concurrent_attaches_name_each_other() {
 
 #[test]
 fn the_proc_of_another_pid_namespace_is_refused() {
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } != 0 || !have("unshare") {
+    if !is_root() || !have("unshare") {
         return skipped("not root, or no unshare");
     }
     let program = compile(GCC, &["resident.c"], &[]);

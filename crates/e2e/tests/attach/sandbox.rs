@@ -1,7 +1,7 @@
 //! Attaching to programs under seccomp filters: it succeeds if the filter permits the agent's
 //! system calls, and changes nothing otherwise.
 
-use calltap_e2e::{GCC, Resident, changed_text, compile, kill, one_line, skipped, succeeds};
+use calltap_e2e::{GCC, Resident, changed_text, compile, is_root, kill, one_line, skipped, succeeds};
 
 /// Attaches while the program works on a line of input, and checks that its calls are recorded.
 fn recorded(resident: &mut Resident) {
@@ -62,8 +62,7 @@ fn where_membarrier_is_refused_the_threads_are_stopped_to_change_code() {
 
 #[test]
 fn a_sandbox_without_files_is_refused_for_its_filter() {
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         return skipped("not root: a root directory cannot be changed");
     }
     let program = compile(GCC, &["sandboxed.c"], &["-pthread"]);

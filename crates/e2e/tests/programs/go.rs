@@ -102,8 +102,7 @@ fn counts_while_attached(program: &Program, arguments: &[&str]) {
         resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
+        kill(calltap.id(), libc::SIGINT);
         succeeds(&mut calltap);
         let rows = resident.view("report");
         assert_eq!(rows[0]["function"], "main.counted");

@@ -119,8 +119,7 @@ fn open_calls_end_at_losses() {
     resident.await_recorder();
     resident.tell();
     resident.wait_for("begun");
-    // SAFETY: a signal to a child of this process.
-    let signal = |signal| unsafe { libc::kill(recorder.id() as i32, signal) };
+    let signal = |signal| kill(recorder.id(), signal);
     for (what, meanwhile) in [(libc::SIGSTOP, 100), (libc::SIGCONT, 1000), (libc::SIGINT, 300)] {
         sleep(Duration::from_millis(meanwhile));
         signal(what);

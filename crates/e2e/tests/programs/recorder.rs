@@ -1,6 +1,6 @@
 //! A recorder that is stopped, killed, or out of disk space does not disturb the program.
 
-use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, have, run};
+use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, have, kill, run};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -16,8 +16,7 @@ fn start(program: &Program, flags: &[&str], rounds: &str) -> (Child, BufReader<i
 }
 
 fn signal(child: &Child, signal: i32) {
-    // SAFETY: a system call; the target is a child of this process.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+    assert!(kill(child.id(), signal));
 }
 
 fn alone(program: &Program, rounds: &str) -> String {

@@ -1,6 +1,8 @@
 //! The program sees the same environment as alone, and its end is reported as if it had run alone.
 
-use calltap_e2e::{BARE, Build, Expect, GCC, Program, calltap, calltap_run, check, compile, plain, run};
+use calltap_e2e::{
+    BARE, Build, Expect, GCC, Program, calltap, calltap_run, check, compile, kill, kill_group, plain, run,
+};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
@@ -126,8 +128,8 @@ fn waiting(program: &Program, arguments: &[&str]) -> (Child, BufReader<impl Read
 }
 
 fn signal(target: i32, signal: i32) {
-    // SAFETY: a system call; the target is a child of this process, or its group.
-    assert_eq!(unsafe { libc::kill(target, signal) }, 0);
+    let id = target.unsigned_abs();
+    assert!(if target < 0 { kill_group(id, signal) } else { kill(id, signal) });
 }
 
 fn readable(program: &Program) {

@@ -1,6 +1,6 @@
 //! Several tracers at the same time, each with its own functions, in a running process.
 
-use calltap_e2e::{GCC, Program, Resident, calltap_run, changed_text, compile, plain, succeeds};
+use calltap_e2e::{GCC, Program, Resident, calltap_run, changed_text, compile, kill, plain, succeeds};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -81,8 +81,7 @@ fn profile_is_visible_during_recording() {
     assert!(table.contains("outer,") && table.contains(",12345,12345,"), "{table}");
     let refused = calltap_run(&["put", "current_tracer", "nop", "-p", &resident.pid.to_string()]);
     assert!(!refused.status.success() && refused.stderr.contains("tracers stay"), "{}", refused.stderr);
-    // SAFETY: a signal to a child of this process.
-    unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
+    kill(calltap.id(), libc::SIGINT);
     succeeds(&mut calltap);
     assert!(resident.end().0.success());
 }

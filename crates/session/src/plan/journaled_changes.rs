@@ -277,8 +277,8 @@ impl JournaledChanges {
     }
 }
 
-/// Removes failures at sites that have the file's bytes: since they were read, the program has closed
-/// their library and opened it again at the same address.
+/// Removes failures at sites that have the file's bytes: since they were read, the program has
+/// closed their library and opened it again at the same address.
 fn still_changed(
     mut failed: Failed<<ProcessText as Text>::Error>,
     changes: &[Change<'_>],

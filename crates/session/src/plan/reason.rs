@@ -3,7 +3,7 @@
 
 use calltap_process::Reason;
 use nix::errno::Errno;
-use std::io;
+use std::{fmt, io};
 
 calltap_sites::reasons! {
     /// Why a process does not see the session's files.
@@ -54,6 +54,46 @@ calltap_sites::reasons! {
         "the code of process {pid} may not be changed, so its new functions are not traced: {why}", "see permissions.md";
 }
 
+calltap_sites::reasons! {
+    /// Why an address that the agent recorded is no call of the profiling function.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum NotACall;
+
+    Gone = "code-gone",
+        "the code is gone", "none: it was unmapped";
+    Unreadable = "code-unreadable",
+        "it cannot be read", "see permissions.md";
+    OtherCode { code: CodeBytes } = "other-code",
+        "no call of the profiling function, but {code}", "report it: no compiler is known to call so";
+}
+
+/// Bytes of code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodeBytes(pub Vec<u8>);
+
+impl fmt::Display for CodeBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x?}", self.0)
+    }
+}
+
+calltap_sites::reasons! {
+    /// Why a batch of functions gets no stubs.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum NoStubs;
+
+    NoRange { length: u64 } = "no-stub-range",
+        "no free address range of {length} bytes within reach of it", "trace fewer functions of it";
+    System { why: String } = "stubs-unwritten",
+        "{why}", "see permissions.md";
+}
+
+impl From<io::Error> for NoStubs {
+    fn from(error: io::Error) -> NoStubs {
+        NoStubs::System { why: error.to_string() }
+    }
+}
+
 impl From<NotSeen> for NotFollowed {
     fn from(why: NotSeen) -> NotFollowed {
         NotFollowed::NotSeen { why }
@@ -88,5 +128,7 @@ mod tests {
         assert_documented(NotSeen::ALL);
         assert_documented(NotFollowed::ALL);
         assert_documented(NotWritable::ALL);
+        assert_documented(NotACall::ALL);
+        assert_documented(NoStubs::ALL);
     }
 }

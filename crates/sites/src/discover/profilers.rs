@@ -11,6 +11,7 @@ use crate::code::prologue::Prologue;
 use crate::elf::image::Image;
 use crate::elf::plt;
 use crate::elf::symbols::Symbol;
+use crate::reason::NoJump;
 use crate::site::JUMP;
 
 /// Most bytes of a profiling function that are decoded.
@@ -33,11 +34,11 @@ pub(crate) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler
     found
 }
 
-fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8; JUMP as usize]), String> {
+fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8; JUMP as usize]), NoJump> {
     let at = skip_endbr(image, symbol.address);
     let bytes = image.bytes(at, JUMP).and_then(|bytes| bytes.try_into().ok());
     let bytes = bytes.filter(|_| next.checked_sub(at).is_some_and(|room| room >= JUMP));
-    let Some(bytes) = bytes else { return Err(format!("{at:#x} has no room for a jump")) };
+    let Some(bytes) = bytes else { return Err(NoJump::NoRoom { at }) };
     // A thread further on in the function must not return into the bytes of the jump.
     let end = if symbol.size == 0 { next } else { symbol.address.saturating_add(symbol.size) };
     let code = image.tail(at, end.saturating_sub(at).min(LONGEST));
@@ -45,11 +46,7 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
         let branches = !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::Return);
         branches && (at + 1..at + JUMP).contains(&instruction.near_branch_target())
     });
-    if comes_back {
-        Err(format!("it branches to behind {at:#x}, where the jump would be"))
-    } else {
-        Ok((Svma(at), bytes))
-    }
+    if comes_back { Err(NoJump::BranchesInto { at }) } else { Ok((Svma(at), bytes)) }
 }
 
 /// Finds the beginning of a function without a symbol from the bytes in front of its call, which is

@@ -32,6 +32,17 @@ struct Cfa(Option<(Register, u64)>);
 /// Rule at a function's first byte, where only the return address is on the stack.
 const CALLED: Cfa = Cfa(Some((X86_64::RSP, 8)));
 
+/// The reason why unwinding information cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("it lies beyond the end of the file")]
+    SectionBeyondEnd,
+    #[error("its table lies beyond the end of the file")]
+    TableBeyondEnd,
+    #[error(transparent)]
+    Entry(#[from] gimli::Error),
+}
+
 /// Returns the frames in executable memory, by address, except those at `settled` addresses. PLT
 /// stubs and signal trampolines are left out.
 pub(crate) fn frames(
@@ -44,11 +55,11 @@ pub(crate) fn frames(
     let result = match (image.section(b".eh_frame"), image.program_header(elf::PT_GNU_EH_FRAME)) {
         (Some(section), _) => match image.section_data(section) {
             Some(bytes) => reader.read_all(section.address, bytes),
-            None => Err("it lies beyond the end of the file".to_owned()),
+            None => Err(Broken::SectionBeyondEnd),
         },
         (None, Some(header)) => match image.program_data(header) {
             Some(bytes) => reader.read_table(header.p_vaddr.get(object::LittleEndian), bytes),
-            None => Err("its table lies beyond the end of the file".to_owned()),
+            None => Err(Broken::TableBeyondEnd),
         },
         (None, None) => Ok(()),
     };
@@ -73,11 +84,11 @@ struct Reader<'a, 'd> {
 
 impl<'d> Reader<'_, 'd> {
     /// Reads all entries of the section.
-    fn read_all(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), String> {
+    fn read_all(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), Broken> {
         let bases = BaseAddresses::default().set_eh_frame(address);
         let section = EhFrame::new(bytes, LittleEndian);
         let mut entries = section.entries(&bases);
-        while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
+        while let Some(entry) = entries.next()? {
             if let CieOrFde::Fde(partial) = entry {
                 // Symbols settle nearly all addresses of a program that is not stripped, so most
                 // frames need no parsing.
@@ -105,18 +116,17 @@ impl<'d> Reader<'_, 'd> {
     }
 
     /// Reads the entries of the search table, which needs no section headers.
-    fn read_table(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), String> {
-        let text = |error: gimli::Error| error.to_string();
+    fn read_table(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), Broken> {
         let bases = BaseAddresses::default().set_eh_frame_hdr(address);
-        let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).map_err(text)?;
-        let start = header.eh_frame_ptr().direct().map_err(text)?;
+        let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8)?;
+        let start = header.eh_frame_ptr().direct()?;
         let bases = bases.set_eh_frame(start);
         let bytes = self.image.tail(start, u64::MAX);
         let section = EhFrame::new(bytes, LittleEndian);
         let Some(table) = header.table() else { return self.read_all(start, bytes) };
         let mut entries = table.iter(&bases);
-        while let Some((_, pointer)) = entries.next().map_err(text)? {
-            let offset = pointer.direct().map_err(text)?.checked_sub(start);
+        while let Some((_, pointer)) = entries.next()? {
+            let offset = pointer.direct()?.checked_sub(start);
             let Some(offset) = offset.and_then(|offset| usize::try_from(offset).ok()) else { continue };
             let fde = section.fde_from_offset(&bases, offset.into(), |section, bases, offset| {
                 self.cie(section, bases, offset.0)

@@ -1,7 +1,8 @@
 //! Messages that calltap prints on a terminal only.
 
 use calltap_e2e::{
-    GCC, Program, Resident, Terminal, calltap_run, compile, end_of, have, skipped, trace_of_naps, wait_until,
+    GCC, Program, Resident, Terminal, calltap_run, compile, end_of, have, kill, skipped, trace_of_naps,
+    wait_until,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -177,8 +178,7 @@ fn a_browser_opens_the_page_for_a_user_at_a_terminal() {
         if more.is_empty() {
             wait_until("the browser", || seen.exists());
         }
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(terminal.child.id() as i32, libc::SIGINT) };
+        kill(terminal.child.id(), libc::SIGINT);
         assert!(end_of(terminal.child).success());
         (address, fs::read_to_string(&seen).unwrap_or_default())
     };

@@ -3,7 +3,7 @@
 
 use calltap_e2e::{
     GCC, Program, Resident, Run, State, Terminal, await_sleeps, calltap, calltap_run, changed_text, compile,
-    end_of, jumps, wait_until,
+    end_of, jumps, kill, wait_until,
 };
 use rustix::termios::tcgetattr;
 use std::fs::{self, File};
@@ -114,8 +114,7 @@ fn beside(resident: &Resident) -> (Child, impl Fn() -> String + use<>) {
 }
 
 fn signal(child: &Child, signal: i32) {
-    // SAFETY: a signal to a child of this process.
-    unsafe { libc::kill(child.id() as i32, signal) };
+    kill(child.id(), signal);
 }
 
 #[test]

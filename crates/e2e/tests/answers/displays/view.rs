@@ -3,7 +3,7 @@
 
 use calltap_e2e::{
     GCC, HANGS, Resident, Run, Server, State, calltap, calltap_run, changed_text, compile, ends_within, have,
-    jumps, one_line, run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
+    jumps, kill, one_line, run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -67,8 +67,7 @@ impl View {
     }
 
     pub(super) fn end(mut self) -> ExitStatus {
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(self.server.0.id() as i32, libc::SIGINT) };
+        kill(self.server.0.id(), libc::SIGINT);
         self.has_ended()
     }
 

@@ -3,7 +3,7 @@
 
 mod attached;
 
-use calltap_e2e::{Build, HANGS, Program, Resident, calltap, calltap_run, compile};
+use calltap_e2e::{Build, HANGS, Program, Resident, calltap, calltap_run, compile, kill};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -393,13 +393,11 @@ fn program_survives_killed_recorder() {
         let mut started = Started::new(&program, &["threads"], &[]);
         started.round();
         started.put("ftraced_enabled", "1");
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(started.calltap.pid as i32, libc::SIGKILL) };
+        kill(started.calltap.pid, libc::SIGKILL);
         // These rounds run converted calls, and calls that still lead to the recorder.
         started.round();
         started.round();
-        let pid: i32 = started.pid.parse().expect("a number");
-        // SAFETY: a signal to the program, which is not waited for any more.
-        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "{}: it has ended", build.name);
+        let pid: u32 = started.pid.parse().expect("a number");
+        assert!(kill(pid, libc::SIGKILL), "{}: it has ended", build.name);
     }
 }

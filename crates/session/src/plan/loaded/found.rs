@@ -10,6 +10,7 @@ use calltap_process::memory::text::ProcessText;
 use calltap_sites::{Function, ProfilingFunction, Returns, Role, SiteForm, SiteKind, Svma, Verdict};
 use calltap_trace::Record;
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// A call of the profiling function that was found at its first execution.
@@ -58,7 +59,7 @@ impl ProcessModule {
         for profiler in &binary.profilers {
             let function =
                 binary.functions.binary_search_by_key(&profiler.address, |function| function.address);
-            let mut note = |why: &str| {
+            let mut note = |why: &dyn Display| {
                 let name = self.mapped.name();
                 let text = format!("calls of {} in {name} are not recorded: {why}", profiler.name);
                 records.push(Record::Note { text }.into());
@@ -75,7 +76,7 @@ impl ProcessModule {
             };
             let Some(target) = stubs.lead(process, range, [site.address(), hook], regions, &mut self.veneers)
             else {
-                note("there is no free address range near it");
+                note(&"there is no free address range near it");
                 continue;
             };
             self.note_site(site, target, stubs);

@@ -3,6 +3,7 @@
 use super::ProcessModule;
 use super::process_site::{ProcessSite, Stub};
 use crate::plan::journal::Entry;
+use crate::plan::reason::NoStubs;
 use crate::plan::stubs::{Added, Batch, BatchRoom, Displaced, Stubs};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_patch::{Demand, HookSet, Site, State};
@@ -150,15 +151,15 @@ impl ProcessModule {
         stubs: &mut Stubs<'_>,
         regions: &[Region],
         all: &mut StubResults,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoStubs> {
         let (process, range) = (self.record.process, self.mapped.range);
         // The veneers are taken out meanwhile: the batch borrows them while the module takes the
         // stubs.
         let mut veneers = std::mem::take(&mut self.veneers);
         let made = stubs
             .begin(process, range, room, regions, &mut veneers)
-            .map_err(|length| format!("no free address range of {length} bytes within reach of it"))
-            .and_then(|batch| self.make_stubs(new, binary, batch, all).map_err(|error| error.to_string()));
+            .map_err(|length| NoStubs::NoRange { length })
+            .and_then(|batch| self.make_stubs(new, binary, batch, all).map_err(NoStubs::from));
         self.veneers = veneers;
         made
     }

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::plan::journal::{Entries, Entry};
 use crate::plan::loaded::{Call, ProcessModule};
 use crate::plan::modules::Mapped;
+use crate::plan::reason::{CodeBytes, NotACall};
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Site, Text};
 use calltap_process::memory::maps::{self, Region};
@@ -238,8 +239,8 @@ fn find_call(
     modules: &mut Vec<ProcessModule>,
     reader: &mut CodeReader<'_>,
     ip: u64,
-) -> Result<Option<(usize, Call)>, String> {
-    let region = code_at(reader.regions, ip).ok_or("the code is gone")?;
+) -> Result<Option<(usize, Call)>, NotACall> {
+    let region = code_at(reader.regions, ip).ok_or(NotACall::Gone)?;
     // The call was converted while a thread was on its way from it.
     let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
     if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, reader.text))) {
@@ -307,9 +308,9 @@ struct CodeReader<'a> {
 impl CodeReader<'_> {
     /// Returns the call that returns to `ip`: its address, its bytes, and the profiling function
     /// that it leads to.
-    fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, ProfilingFunction), String> {
+    fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, ProfilingFunction), NotACall> {
         let length = (ip - region.start).min(6);
-        let code = self.code(ip - length, ip).ok_or("it cannot be read")?;
+        let code = self.code(ip - length, ip).ok_or(NotACall::Unreadable)?;
         let operand = |code: &[u8]| {
             let bytes = code.last_chunk::<4>()?;
             Some(ip.wrapping_add_signed(i32::from_le_bytes(*bytes).into()))
@@ -324,7 +325,7 @@ impl CodeReader<'_> {
         };
         match hook {
             Some(hook) => Ok((ip - length, code[code.len() - length as usize..].to_vec(), hook)),
-            None => Err(format!("no call of the profiling function, but {code:02x?}")),
+            None => Err(NotACall::OtherCode { code: CodeBytes(code) }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Calls of mcount found by a calltap that attaches, and their effect on other commands.
 
 use super::{BUILDS, program};
-use calltap_e2e::{Resident, calltap, calltap_run, compile, succeeds};
+use calltap_e2e::{Resident, calltap, calltap_run, compile, kill, succeeds};
 use std::process::Command;
 
 #[test]
@@ -22,8 +22,7 @@ fn running_process_is_recorded_at_first_call_and_restored() {
         assert!(put.status.success(), "{}", put.stderr);
         resident.tell();
         resident.wait_for("done");
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
+        kill(calltap.id(), libc::SIGINT);
         succeeds(&mut calltap);
         assert_eq!(calltap_e2e::changed_text(resident.pid), text, "{}", build.name);
         let rows = resident.view("report");

@@ -2,7 +2,7 @@
 //! rows.
 
 use crate::common::recording;
-use calltap_analysis::live::{Column, Interval, Live};
+use calltap_analysis::intervals::{Column, Interval, Live};
 use calltap_trace::{Batch, ClockPair, Event, EventKind, Record, SiteId, ThreadId};
 use proptest::prelude::*;
 

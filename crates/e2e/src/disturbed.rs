@@ -3,6 +3,7 @@
 use crate::attached::{Resident, State, changed_text, succeeds};
 use crate::compile::{Build, Program};
 use crate::run::{HANGS, Run, calltap_run, run_timeout};
+use crate::wait::kill;
 use crate::{compile, run};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -219,8 +220,7 @@ pub fn counts_exactly(build: &Build) {
         resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
+        kill(calltap.id(), libc::SIGINT);
         succeeds(&mut calltap);
         let rows = resident.view(view);
         let of = |name: &str| {

@@ -7,9 +7,12 @@ use crate::options::Options;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
 use crate::plan::planner::{Applied, Planner, Policy, Replacement, Tally};
-use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
+use crate::settings::status::{Status, profile_functions};
+use crate::settings::{FILE, Settings, Stage};
+use crate::setup::clocks::NoTsc;
+use crate::setup::{self, clocks, memory, serve};
 use crate::started;
-use crate::{attach, detach, load_agent, setup};
+use crate::{attach, detach, load_agent};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
 use calltap_collect::metadata::Metadata;
@@ -115,20 +118,21 @@ impl Attached {
         launch::check_address_space()?;
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
-        let (clock, clock_note) = match setup::usable_clock_of(&target, options.clock) {
+        let (clock, no_tsc) = match clocks::usable_clock_of(&target, options.clock) {
             // A coarse clock needs a controller for its tick.
-            (Clock::Coarse, why) => (Clock::Counter, Some(why.unwrap_or_default() + " (order only)")),
+            (Clock::Coarse, None) => (Clock::Counter, Some(NoTsc::CoarseAlone)),
+            (Clock::Coarse, Some(why)) => (Clock::Counter, Some(NoTsc::OrderOnly { why: Box::new(why) })),
             other => other,
         };
-        notes.extend(clock_note.clone());
+        notes.extend(no_tsc.as_ref().map(NoTsc::to_string));
         let mut directory =
-            Directory::create_for(&target, shm::control_size(setup::chunks(options)), setup::CODE_SIZE)
+            Directory::create_for(&target, shm::control_size(memory::chunks(options)), memory::CODE_SIZE)
                 .map_err(|error| load_agent::explain_no_place(&target, error))?;
-        let shared = setup::map(&directory, options)?;
-        setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
+        let shared = memory::map(&directory, options)?;
+        memory::prepare(&shared, &directory, options, clock, Duration::ZERO);
         shared.control().listening.store(0, Relaxed);
-        notes.splice(0..0, setup::provide_kept(&shared, pid));
-        let session = setup::session(options, target.command(), clock, clock_note);
+        notes.splice(0..0, memory::provide_kept(&shared, pid));
+        let session = setup::session(options, target.command(), clock, no_tsc.as_ref());
         let mut settings = Settings::new(
             Stage::Attaching,
             &target,
@@ -141,7 +145,7 @@ impl Attached {
         let mut records = Vec::new();
         let interrupted = launch::interruption()?;
         let (mut attached, stops) =
-            setup::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
+            serve::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
                 planner.interrupted = Arc::clone(&interrupted);
                 let attached = attach::attach(planner, &target, options, &mut |record| records.push(record));
                 if attached.0.is_ok() {

@@ -6,14 +6,14 @@ use crate::raw::RawEvent;
 use calltap_trace::ThreadEncoder;
 
 /// The open calls of a thread, and the encoder of its events.
-pub(crate) struct Pairs<'a> {
+pub(crate) struct PairedOutput<'a> {
     pub(crate) open: &'a mut OpenCalls,
     pub(crate) encoder: &'a mut ThreadEncoder,
     /// Unwinds copies of the stack; with the index of the process.
     pub(crate) unwinding: Option<(&'a mut Unwinding, u32)>,
 }
 
-impl Pairs<'_> {
+impl PairedOutput<'_> {
     /// Pairs an event, and encodes it with its values and the callers that its copy of the stack
     /// leads to.
     pub(crate) fn pair(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {

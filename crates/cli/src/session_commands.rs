@@ -17,10 +17,10 @@ use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units;
+use calltap_process::proc;
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{
     Answer, Attached, Discovery, Options, Request, Status, Subject, ask, in_sessions, kept_size,
-    process_exists,
 };
 use serde::Serialize;
 use std::io::Write;
@@ -49,7 +49,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     };
     // A failure with one process does not keep the others from being handled, and a listed process
     // that has ended meanwhile is no error.
-    let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, process_exists(pid))).collect();
+    let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, proc::exists(pid))).collect();
     let (mut failed, mut done) = (None, 0);
     for (pid, was_there) in &listed {
         match one(*pid) {
@@ -178,7 +178,7 @@ fn list(arguments: &Arguments) -> Result<()> {
         // A session may end meanwhile. A killed calltap leaves that of a process that has ended.
         let status = match asked(pid) {
             Ok(status) => status,
-            Err(_) if !process_exists(pid) => continue,
+            Err(_) if !proc::exists(pid) => continue,
             Err(error) => {
                 tell!("calltap: {:#}", processes::named_in(error, pid, true));
                 continue;
