@@ -1,10 +1,13 @@
-//! Builds the three forms of the agent and writes them to `OUT_DIR`, from where `agent.rs` embeds
-//! them: calltap is installed as one file.
+//! Builds the three forms of the agent and writes them to `OUT_DIR`, compressed, from where
+//! `agent.rs` embeds them: calltap is installed as one file.
 //!
 //! The agent is a workspace of its own (no_std, panic=abort), so a second cargo builds it; `cc`
 //! links it with the layout of `link.ld`. The directory `agent` has links to the agent's sources:
 //! `cargo package` copies the linked files into the crate, so that it also builds from a registry.
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -88,6 +91,7 @@ fn build(sources: &Path, manifest: &Path, out: &Path, name: &str, features: &[&s
     let image = out.join(name).with_extension("so");
     link(sources, &archive, &image, flags);
     check(&image);
+    pack(&image);
 }
 
 fn link(agent: &Path, archive: &Path, image: &Path, flags: &[&str]) {
@@ -116,6 +120,14 @@ fn check(image: &Path) {
         "the agent contains a panic: {}",
         image.display()
     );
+}
+
+/// Writes the compressed form of the linked agent beside it.
+fn pack(image: &Path) {
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(&fs::read(image).expect("the linked agent")).expect("a write to memory");
+    fs::write(image.with_extension("so.z"), packed.finish().expect("a write to memory"))
+        .expect("an image in OUT_DIR");
 }
 
 fn run(command: &mut Command) {

@@ -64,6 +64,25 @@ pub(crate) fn write_fitting(
     Ok(())
 }
 
+/// Cuts the cells of the last but one column so that the last one has half of the free characters
+/// in lines of `width`, or as many as it needs.
+pub(crate) fn share(rows: &mut [Vec<String>], width: usize) {
+    let Some(count) = rows.first().map(Vec::len) else { return };
+    let widths = widths(&vec![""; count], rows);
+    let [before @ .., names, last] = &widths[..] else { return };
+    let free = width.saturating_sub(before.iter().map(|width| width + GAP).sum::<usize>() + GAP);
+    let most = free.saturating_sub(*last).max(free / 2);
+    if *names <= most || most == 0 {
+        return;
+    }
+    for name in rows.iter_mut().filter_map(|row| row.iter_mut().nth_back(1)) {
+        if let Some((end, _)) = name.char_indices().nth(most - 1).filter(|_| name.chars().count() > most) {
+            name.truncate(end);
+            name.push('\u{2026}');
+        }
+    }
+}
+
 /// Writes titles and rows, the first `numbers` columns aligned to the right.
 pub(crate) fn write(
     out: &mut dyn Write,
@@ -94,4 +113,23 @@ pub(crate) fn write(
         line(&row.iter().map(String::as_str).collect::<Vec<_>>())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn two_columns_of_names_share_a_line() {
+        let check = |width: usize, names: [&str; 2], expected: &str| {
+            let mut rows = vec![vec!["1".to_owned(), names[0].to_owned(), names[1].to_owned()]];
+            share(&mut rows, width);
+            assert_eq!(rows[0][1], expected);
+        };
+        check(20, ["abcdefgh", "abcdefgh"], "abcdef\u{2026}");
+        check(25, ["abcdefgh", "abcdefgh"], "abcdefgh");
+        check(20, ["abcdefghijklmno", "abc"], "abcdefghijk\u{2026}");
+        check(20, ["\u{e4}bcdefghijklmno", "abcdefghijkl"], "\u{e4}bcdef\u{2026}");
+        check(3, ["abc", "abc"], "abc");
+    }
 }

@@ -98,9 +98,13 @@ pub fn values_as_json(source: &dyn Source, site: SiteId, returns: bool, bytes: &
     (!values.is_empty()).then(|| object(&values).to_string())
 }
 
-/// Returns a C++ name without its parameter list (and `const` after it).
+/// Returns a C++ name without its parameter list, and the qualifiers behind it.
 pub(crate) fn without_parameters(name: &str) -> &str {
-    let plain = name.strip_suffix(" const").unwrap_or(name);
+    const QUALIFIERS: [&str; 4] = [" const", " volatile", "&", " "];
+    let mut plain = name;
+    while let Some(shorter) = QUALIFIERS.iter().find_map(|end| plain.strip_suffix(end)) {
+        plain = shorter;
+    }
     if !plain.ends_with(')') {
         return name;
     }
@@ -128,6 +132,8 @@ mod tests {
             ("f", "f"),
             ("f(int, char*)", "f"),
             ("A::operator()(int (*)(char)) const", "A::operator()"),
+            ("A::f() const volatile &&", "A::f"),
+            ("A::operator&", "A::operator&"),
             ("f)", "f)"),
         ] {
             assert_eq!(without_parameters(name), expected);

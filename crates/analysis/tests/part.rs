@@ -48,6 +48,17 @@ fn window_cuts_calls_at_its_bounds() {
 }
 
 #[test]
+fn empty_part_names_time_of_events() {
+    let source = recording(CALLS);
+    let said =
+        |from, until| Part::new(&source, Which { from, until, ..Which::default() }).part().map(str::to_owned);
+    let are = "all events are from 0.000000 s to 0.000100 s";
+    assert_eq!(said(Some(2_000_000), None), Some(format!("from 0.002000 s; {are}")));
+    assert_eq!(said(None, Some(0)), Some(format!("until 0.000000 s; {are}")));
+    assert_eq!(said(Some(100_000), None), Some("from 0.000100 s".to_owned()));
+}
+
+#[test]
 fn a_subtree_its_first_levels_and_long_calls() {
     let roots = vec![Word::new("f")];
     same(

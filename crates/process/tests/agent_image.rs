@@ -8,8 +8,8 @@ use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
 use std::collections::BTreeSet;
 
-fn parse(image: &Image) -> ElfFile64<'static, LittleEndian> {
-    ElfFile64::parse(image.bytes).expect("the agent is an ELF file")
+fn parse(image: &'static Image) -> ElfFile64<'static, LittleEndian> {
+    ElfFile64::parse(image.bytes()).expect("the agent is an ELF file")
 }
 
 /// The images that a dynamic linker loads.
@@ -41,7 +41,7 @@ fn the_agent_that_is_placed_imports_nothing() {
 
 #[test]
 fn the_agent_that_comes_into_a_process_has_no_thread_local_storage() {
-    let bytes = |image: &Image| {
+    let bytes = |image: &'static Image| {
         let file = parse(image);
         let segments = file.elf_program_headers().iter();
         let tls = segments.filter(|header| header.p_type(LittleEndian) == object::elf::PT_TLS);
@@ -61,7 +61,7 @@ fn the_agent_exports_only_the_names_seen_in_backtraces() {
 
 #[test]
 fn the_agent_is_small() {
-    let sizes = [&PRELOADED, &ATTACHED, &PLACED].map(|image| image.bytes.len());
+    let sizes = [&PRELOADED, &ATTACHED, &PLACED].map(|image| image.bytes().len());
     // More than half are the hooks: one for each combination of tracers, kind of site and clock.
     assert!(sizes.iter().all(|size| *size < 224 << 10), "{sizes:?} bytes");
 }

@@ -234,7 +234,7 @@ fn open(
         Ok(word) => shared.control().owner_word.store(word, Release),
         // If the word is in use or the thread library unknown, threads find their states by a
         // thread-local variable.
-        Err(_) => directory.replace_agent(PRELOADED.bytes)?,
+        Err(_) => directory.replace_agent(PRELOADED.bytes())?,
     }
     let address = |name: &str| libc.and_then(|libc| libc.address(name));
     let path = directory.agent();

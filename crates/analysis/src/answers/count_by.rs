@@ -14,12 +14,19 @@ pub struct CountBy {
     /// Number of calls without a recorded caller: the enclosing traced function counts as their
     /// caller.
     around: u64,
+    width: Option<usize>,
 }
 
 impl CountBy {
     /// Shows at most `limit` rows.
     pub fn new(by: By, limit: Option<usize>) -> CountBy {
-        CountBy { by, limit, rows: HashMap::new(), around: 0 }
+        CountBy { by, limit, rows: HashMap::new(), around: 0, width: None }
+    }
+
+    /// Leaves room for the last column in lines of `width` characters.
+    pub fn fitting(mut self, width: Option<usize>) -> CountBy {
+        self.width = width;
+        self
     }
 
     /// Returns the rows, most frequent first.
@@ -57,7 +64,10 @@ impl Question for CountBy {
             let (module, name) = (known.module(*function), known.name(*function));
             vec![count(*calls), one_line(module).into(), one_line(name).into(), one_line(who).into()]
         };
-        let cells: Vec<Vec<String>> = rows[..shown].iter().map(row).collect();
+        let mut cells: Vec<Vec<String>> = rows[..shown].iter().map(row).collect();
+        if let Some(width) = self.width {
+            columns::share(&mut cells, width);
+        }
         let mut out = if self.around > 0 { AROUND.as_bytes().to_vec() } else { Vec::new() };
         // Writing to a vector cannot fail.
         let _ = columns::write(&mut out, &["CALLS", "MODULE", "FUNCTION", self.title().0], 1, &cells);

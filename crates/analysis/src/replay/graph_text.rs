@@ -10,7 +10,7 @@ use crate::stamp::Stamp;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter};
 use crate::units::one_line;
-use crate::values::{self, FormattedValue};
+use crate::values::{self, FormattedValue, without_parameters};
 use calltap_trace::{SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -259,7 +259,8 @@ impl<'a> GraphText<'a> {
         let mut text = self.names.shown(site);
         let length = text.len();
         // C++ names contain their parameter lists.
-        if !self.names.marked(site).ends_with(')') {
+        let name = self.names.marked(site);
+        if without_parameters(&name) == name {
             text.push_str("()");
         }
         (text, length)

@@ -85,16 +85,21 @@ impl<'a> Part<'a> {
         let meta = source.meta();
         let clock = meta.clock.first().map(|pair| pair.monotonic_ns);
         let began = clock.or(meta.session.as_ref().map(|session| session.start_monotonic_ns));
-        let threads = (0..meta.threads.len() as u32).map(ThreadId);
-        let event =
-            threads.filter_map(|thread| source.thread_span(thread)).map(|(first, _)| source.to_ns(first));
-        began.into_iter().chain(event).min().unwrap_or(0)
+        began.into_iter().chain(Part::events(source).map(|(first, _)| first)).min().unwrap_or(0)
     }
 
     /// Returns the time of the last event, nanoseconds of CLOCK_MONOTONIC; `None` without events.
     pub fn end(source: &dyn Source) -> Option<u64> {
+        Part::events(source).map(|(_, last)| last)
+    }
+
+    /// Returns the times of the first and the last event, nanoseconds of CLOCK_MONOTONIC; `None`
+    /// without events.
+    fn events(source: &dyn Source) -> Option<(u64, u64)> {
         let threads = (0..source.meta().threads.len() as u32).map(ThreadId);
-        threads.filter_map(|thread| source.thread_span(thread)).map(|(_, last)| source.to_ns(last)).max()
+        let spans = threads.filter_map(|thread| source.thread_span(thread));
+        let (first, last) = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        Some((source.to_ns(first), source.to_ns(last)))
     }
 
     fn has(&self, thread: ThreadId) -> bool {
@@ -175,6 +180,13 @@ fn clauses(source: &dyn Source, which: &Which) -> Vec<String> {
     let mut clauses = Vec::new();
     clauses.extend(which.from.as_ref().map(|ns| format!("from {}", seconds(ns))));
     clauses.extend(which.until.as_ref().map(|ns| format!("until {}", seconds(ns))));
+    let misses = |(first, last): &(u64, u64)| {
+        which.from.is_some_and(|from| from > *last) || which.until.is_some_and(|until| until <= *first)
+    };
+    let missed = Part::events(source).filter(|_| source.has_time()).filter(misses);
+    clauses.extend(
+        missed.map(|(first, last)| format!("all events are from {} to {}", seconds(&first), seconds(&last))),
+    );
     if let Some(threads) = &which.threads {
         let all = source.meta().threads.len() as u64;
         clauses.push(format!("{} of {}", threads.len(), counted(all, "thread")));

@@ -6,6 +6,7 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, s
 use ratatui::crossterm::{cursor, execute, queue, terminal};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::panic;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -102,9 +103,22 @@ struct Restore(bool);
 impl Drop for Restore {
     fn drop(&mut self) {
         if self.0 {
-            let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+            leave_screen();
         }
     }
+}
+
+fn leave_screen() {
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+}
+
+/// Makes a panic of any thread leave the alternate screen before its message is printed.
+fn leave_screen_on_panic() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |why| {
+        leave_screen();
+        print(why);
+    }));
 }
 
 fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
@@ -132,6 +146,9 @@ fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
 
 /// Draws as much of a text as fits on the screen.
 fn draw(text: &str, screen: &mut Restore) -> io::Result<()> {
+    if !screen.0 {
+        leave_screen_on_panic();
+    }
     let mut out = io::stdout().lock();
     if !std::mem::replace(&mut screen.0, true) {
         execute!(out, EnterAlternateScreen, cursor::Hide)?;

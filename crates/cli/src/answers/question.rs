@@ -170,7 +170,7 @@ impl Kind {
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
         match self.query {
             Query::Count => Answer::Count(Count::new(self.limit)),
-            Query::CountBy(by) => Answer::CountBy(CountBy::new(by, self.limit)),
+            Query::CountBy(by) => Answer::CountBy(CountBy::new(by, self.limit).fitting(self.width)),
             Query::Histogram(widths, by) => Answer::Histogram(Histogram::new(widths, by)),
             Query::Span(buckets) => {
                 let sides = self.read.sides.clone();

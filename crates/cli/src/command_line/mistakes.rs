@@ -40,6 +40,11 @@ fn near_option(name: &str, command: &str) -> Option<String> {
         let other = char::from(letter ^ 0x20);
         return flags(command).any(|flag| flag.short == Some(other)).then(|| format!("-{other}"));
     }
+    // `--format` of other commands is `--to FORMAT` of export.
+    let value = name.strip_prefix("--").map(str::to_uppercase);
+    if let Some(flag) = flags(command).find(|flag| flag.value.is_some() && flag.value == value.as_deref()) {
+        return Some(format!("--{}", flag.long));
+    }
     let known: Vec<String> = flags(command).map(|flag| format!("--{}", flag.long)).collect();
     nearest_names(name, known.iter().map(String::as_str), 1).pop().map(str::to_owned)
 }
@@ -93,8 +98,12 @@ fn instead_of_word(word: &str, command: &str, words: &[OsString]) -> Option<Stri
         };
         return Some(format!("{word}: {command} takes a process, behind -p; {instead}"));
     }
-    if let Some(flag) = flags(command).find(|flag| flag.choices.contains(&word)) {
-        return Some(format!("{word}: {command} takes no such word; is it --{} {word}?", flag.long));
+    // A choice before the file was taken for the file.
+    let first = words.get(1).and_then(|first| first.to_str()).unwrap_or_default();
+    for word in [word, first] {
+        if let Some(flag) = flags(command).find(|flag| flag.choices.contains(&word)) {
+            return Some(format!("{word}: {command} takes no such word; is it --{} {word}?", flag.long));
+        }
     }
     let operand = meant(command).find_map(|command| command.operand.as_ref())?;
     let takes_file = matches!(operand.takes, Takes::One) && flags(command).any(|flag| flag.long == "input");
@@ -124,9 +133,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_in_the_other_case_is_near() {
+    fn an_unknown_option_has_a_near_one() {
         assert_eq!(no_option("-f", "record"), "-f: no option of record; is it -F?");
         assert_eq!(no_option("-q", "report"), "-q: no option of report");
         assert_eq!(no_option("--follw", "record"), "--follw: no option of record; is it --follow?");
+        assert_eq!(no_option("--format", "export"), "--format: no option of export; is it --to?");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
+use calltap_analysis::split_list;
 use calltap_selection::{Selection, add_coroutines, add_python, take_python_arguments, tracer};
 use calltap_session::{Subject, process_runs_python, runs_python};
 
@@ -13,7 +14,7 @@ pub fn words(given: &Arguments) -> Result<Selection> {
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
     let (filter, mut notrace) = (given.names("filter"), given.names("notrace"));
-    let [arguments, results] = ["arguments", "results"].map(|flag| given.texts(flag));
+    let [arguments, results] = ["arguments", "results"].map(|flag| rules(given.texts(flag)));
     if arguments.iter().chain(&results).any(|rule| rule == "all") {
         // A rule traces its functions, whatever the filter excludes.
         notrace.extend(filter.iter().filter_map(|word| word.strip_prefix('!')).map(str::to_owned));
@@ -34,11 +35,19 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     Ok(words)
 }
 
-/// Replaces the rule `all` by the functions of the filter, if there is one.
+/// Splits rules that are lists of functions. Behind an `@`, commas separate items.
+fn rules(texts: Vec<String>) -> Vec<String> {
+    let split = |text: String| if text.contains('@') { vec![text] } else { split_list(&text) };
+    texts.into_iter().flat_map(split).collect()
+}
+
+/// Replaces the rule `all` by the functions of the filter: all functions if it names none.
 fn of_filter(rules: Vec<String>, filter: &[String]) -> Vec<String> {
-    let named: Vec<String> = filter.iter().filter(|word| !word.starts_with('!')).cloned().collect();
-    let is_all = |rule: &String| rule == "all" && !named.is_empty();
-    rules.into_iter().flat_map(|rule| if is_all(&rule) { named.clone() } else { vec![rule] }).collect()
+    let mut named: Vec<String> = filter.iter().filter(|word| !word.starts_with('!')).cloned().collect();
+    if named.is_empty() {
+        named.push("*".to_owned());
+    }
+    rules.into_iter().flat_map(|rule| if rule == "all" { named.clone() } else { vec![rule] }).collect()
 }
 
 /// Adds coroutines to a selection of futures, if the subject runs Python. Rules for arguments may

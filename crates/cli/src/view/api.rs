@@ -10,7 +10,7 @@ use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
 use calltap_analysis::values::FormattedValue;
 use calltap_analysis::why::{CallToExplain, why_call};
-use calltap_analysis::{Names, Off, Source, disabled, incidents};
+use calltap_analysis::{Names, Off, Part, Source, disabled, incidents};
 use calltap_trace::{Incident, SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -133,6 +133,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         "host": meta.session.as_ref().map(|session| &session.host),
         "timed": explorer.source.has_time(),
         "switched": explorer.source.has_switches(),
+        "begin": begin(explorer),
         "end": explorer.timeline.end(),
         "events": totals.events - totals.marks,
         "calls": totals.calls,
@@ -141,6 +142,14 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         "notes": notes,
         "short": short_names(&explorer.functions),
     })
+}
+
+/// Returns the time of the page's beginning since that of the recording, in nanoseconds.
+fn begin<S: Source + Sync>(explorer: &Explorer<S>) -> u64 {
+    match explorer.source.has_time() {
+        true => explorer.timeline.origin().saturating_sub(Part::beginning(&explorer.source)),
+        false => 0,
+    }
 }
 
 /// Returns the calls between `from=1&to=2`; `None` without these keys.

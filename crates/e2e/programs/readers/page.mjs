@@ -213,6 +213,7 @@ async function window() {
   await press(["w", "w", "w", "w"]);
   await press(["t", "3"]);
   await until(`document.getElementById("scope").textContent.endsWith(" shown")`);
+  await until(`document.getElementById("more").textContent.includes("beyond this time")`);
   await until(`${leaf} !== ${JSON.stringify(ofAll)}`);
   await press("2");
   await page(`document.querySelector("[data-mode=all]").click()`);

@@ -174,6 +174,8 @@ fn newcomers_mistakes_get_one_line_of_advice() {
             (&["graph", "nap", g], &["graph takes one FILE", "behind -F"]),
             (&["replay", "--depth", "0", g], &["--depth", "1 is the outermost"]),
             (&["export", g, "chrome"], &["chrome: export takes no such word", "is it --to chrome?"]),
+            (&["export", "chrome", g], &["chrome: export takes no such word", "is it --to chrome?"]),
+            (&["export", "--format", "chrome", g], &["--format: no option of export; is it --to?"]),
             (&["export", "--to", "parquet", g], &["--to parquet", "a directory", "-o"]),
             (&["count", g, "nap"], &[g, "is the last word"]),
             (&["histogram", "nap@", g], &["'nap@'", "'nap@arg1'"]),

@@ -76,11 +76,11 @@ fn relocated(image: &ElfFile64<'static, Endianness>, base: u64) -> Option<Vec<u8
     let of_file = || segments(image).filter(|segment| segment.file_size > 0);
     let mut memory = vec![0; of_file().map(|segment| segment.end).max()? as usize];
     for segment in of_file() {
-        let bytes = PLACED.bytes.get(segment.offset as usize..)?.get(..segment.file_size as usize)?;
+        let bytes = PLACED.bytes().get(segment.offset as usize..)?.get(..segment.file_size as usize)?;
         memory.get_mut(segment.address as usize..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
     }
     for section in image.elf_section_table().iter() {
-        let Some((relocations, _)) = section.rela(LITTLE, PLACED.bytes).ok()? else { continue };
+        let Some((relocations, _)) = section.rela(LITTLE, PLACED.bytes()).ok()? else { continue };
         for relocation in relocations {
             if relocation.r_type(LITTLE, false) != elf::R_X86_64_RELATIVE {
                 return None;

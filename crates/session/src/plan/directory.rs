@@ -280,7 +280,7 @@ impl Directory {
     fn fill(
         base: Base,
         name: &str,
-        (agent, image): (&'static str, &Image),
+        (agent, image): (&'static str, &'static Image),
         control_size: u64,
         code_size: u64,
     ) -> Result<Directory, Error> {
@@ -304,7 +304,7 @@ impl Directory {
         }
         // Only from here on: before, the name may already belong to another session's directory.
         let guard = RemoveOnError(Some(&place.path));
-        file(agent, 0o700)?.write_all(image.bytes).map_err(|source| place.error(agent, source))?;
+        file(agent, 0o700)?.write_all(image.bytes()).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let journal = Journal::new(file("journal", 0o600)?);
         let sized = |name, file: &File, size| file.set_len(size).map_err(|source| place.error(name, source));
@@ -321,7 +321,7 @@ impl Directory {
 
     /// Writes the agent that followed programs load.
     pub fn prepare_to_follow(&self) -> Result<(), Error> {
-        let bytes = agent::PRELOADED.bytes;
+        let bytes = agent::PRELOADED.bytes();
         self.place.write(FOLLOWED_FILE, bytes).map_err(|source| self.place.error(FOLLOWED_FILE, source))
     }
 

@@ -77,7 +77,7 @@ pub const ARGUMENTS: Flag = many(value(
     "arguments",
     Some('A'),
     "FUNCTION[@ITEM,...]",
-    "Record arguments of the function: 'open@arg1/s,arg2/x32', 'send@req->size'; without items, all that the debugging information describes; 'all': of the functions of -F (docs/guides/arguments.md).",
+    "Record arguments of the function: 'open@arg1/s,arg2/x32', 'send@req->size'; without items, all that the debugging information describes; 'all': of the functions of -F, or of all (docs/guides/arguments.md).",
 ));
 pub const RESULTS: Flag =
     many(value("results", Some('R'), "FUNCTION[@retval/FORM]", "Record the return value of the function."));

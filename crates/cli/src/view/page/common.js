@@ -120,6 +120,9 @@ export function time(ns, digits = 3) {
   return `${size === 1 ? Math.round(number) : number.toFixed(digits)} ${unit}`;
 }
 
+// Returns a time of the page as text: since the beginning of the recording, as `--from` takes it.
+export const when = (ns, digits) => time(ns + state.summary.begin, digits);
+
 export function percent(share) {
   return `${(share * 100).toFixed(share < 0.1 ? 2 : 1)} %`;
 }

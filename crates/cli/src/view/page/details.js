@@ -1,6 +1,6 @@
 // The chosen function: its numbers, how long its calls take, the slow ones, callers and callees.
 
-import { $, ask, colour, count, functionOf, make, newest, on, percent, plural, select, state, tell, threadOf, time } from "./common.js";
+import { $, ask, colour, count, functionOf, make, newest, on, percent, plural, select, state, tell, threadOf, time, when } from "./common.js";
 import { parts } from "./states.js";
 import { heatmap } from "./heat.js";
 import { values } from "./values.js";
@@ -35,7 +35,7 @@ async function drawCall() {
   const [, states] = (state.summary.switched && await loadStates(mine)) || [mine, null];
   if (call !== mine) return;
   const length = `${mine.cut ? "at least " : ""}${time(mine.length)}`;
-  place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${time(mine.start)}`)), ...(states ? parts(states) : []), ...(shown?.values ? [values(mine)] : []), ...explain(mine));
+  place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${when(mine.start)}`)), ...(states ? parts(states) : []), ...(shown?.values ? [values(mine)] : []), ...explain(mine));
 }
 
 // Draws bars on a logarithmic scale of time; heights are square roots, so that few slow calls are
@@ -87,7 +87,7 @@ function slow(f, calls, title) {
     const { name, tid } = threadOf(thread) || { name: "?", tid: "" };
     const go = () => tell("jump", { thread, start, length, depth, f });
     return make("tr", {}, make("td", {}, make("button", { onclick: go, title: "show it in the timeline" }, time(length))),
-      make("td", {}, time(start)), make("td", { class: "soft" }, `${name} ${tid}`));
+      make("td", {}, when(start)), make("td", { class: "soft" }, `${name} ${tid}`));
   });
   const table = rows.length ? make("table", {}, make("tr", {}, make("th", { scope: "col" }, "took"), make("th", { scope: "col" }, "began at"), make("th", { scope: "col" }, "thread")), ...rows.slice(0, 20)) : make("p", { class: "soft" }, "None has a duration.");
   const more = rows.length > 20 ? [make("button", { onclick: event => { table.append(...rows.slice(20)); event.target.remove(); } }, `${rows.length - 20} more`)] : [];

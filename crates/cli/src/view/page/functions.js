@@ -72,7 +72,8 @@ function draw() {
       ...cells.splice(0, state.live ? 1 : 0), name, ...cells, make("td", { class: "text soft" }, one.module));
   }));
   const rest = rows.length - limit;
-  $("more").replaceChildren(...(rest > 0 ? [make("button", { onclick: () => { limit += STEP * 5; draw(); } }, `${plural(rest, "more function")}: show`)] : rows.length ? [] : [state.filter ? "No function with this in its name." : "No function was called."]));
+  const cut = state.scoped ? [make("span", { class: "soft" }, "Calls that go beyond this time are counted; their time is in no column. ")] : [];
+  $("more").replaceChildren(...cut, ...(rest > 0 ? [make("button", { onclick: () => { limit += STEP * 5; draw(); } }, `${plural(rest, "more function")}: show`)] : rows.length ? [] : [state.filter ? "No function with this in its name." : "No function was called."]));
   if (place) {
     const row = place.row && body.querySelector(`tr[data-f="${place.row}"]`);
     const back = place.title ? [...head.querySelectorAll("button")].find(button => button.textContent === place.title) : row?.querySelector(place.kind ? `[role="${place.kind}"]` : ".name button");

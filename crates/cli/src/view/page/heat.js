@@ -1,7 +1,7 @@
 // The heatmap of a function's calls, by the time of their beginning and by their length: darker
 // cells have more calls, and a cell lists its calls.
 
-import { ask, complain, make, on, plural, say, state, time } from "./common.js";
+import { ask, complain, make, on, plural, say, state, time, when } from "./common.js";
 
 // Number of events up to which the heatmap is loaded at once: reading more of them takes seconds,
 // and is done on request.
@@ -45,7 +45,7 @@ function draw(place, heat, scope, act) {
   const most = Math.max(...all.map(one => one.calls));
   const [wide, high] = [(WIDTH - LEFT) / columns, (HEIGHT - BOTTOM) / rows.length];
   const moment = column => from + column * (to - from) / columns;
-  const label = ({ column, row, calls }) => `${plural(calls, "call")} of ${time(rows[row][0])} to ${time(rows[row][1])}, begun at ${time(moment(column))} to ${time(moment(column + 1))}`;
+  const label = ({ column, row, calls }) => `${plural(calls, "call")} of ${time(rows[row][0])} to ${time(rows[row][1])}, begun at ${when(moment(column))} to ${when(moment(column + 1))}`;
   const box = ({ column, row }) => ({ x: LEFT + column * wide, y: (rows.length - 1 - row) * high, width: Math.max(wide - 0.4, 0.6), height: Math.max(high - 0.4, 0.6) });
   let chosen = null;
   const choose = one => {
@@ -83,7 +83,7 @@ function draw(place, heat, scope, act) {
   svg.append(frame);
   const sides = rows.length > 4 ? [0, rows.length >> 1, rows.length - 1] : [0];
   for (const row of sides) svg.append(make("text", { x: LEFT - 4, y: (rows.length - row - 0.5) * high + 3.5, "text-anchor": "end" }, time(rows[row][0], 1)));
-  for (const [x, anchor, at] of [[LEFT, "start", from], [WIDTH, "end", to]]) svg.append(make("text", { x, y: HEIGHT - 5, "text-anchor": anchor }, time(at, 1)));
+  for (const [x, anchor, at] of [[LEFT, "start", from], [WIDTH, "end", to]]) svg.append(make("text", { x, y: HEIGHT - 5, "text-anchor": anchor }, when(at, 1)));
   place.replaceChildren(make("h3", {}, state.scope ? "When, in the time that is shown" : "When they took how long"), svg);
   place.dataset.calls = all.reduce((sum, one) => sum + one.calls, 0);
 }

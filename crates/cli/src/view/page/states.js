@@ -1,7 +1,7 @@
 // States of threads: a band above their calls, hatched calls, and the times in which a thread was
 // running, runnable, blocked, or held by calltap.
 
-import { firstAt, ink, make, percent, time } from "./common.js";
+import { firstAt, ink, make, percent, time, when } from "./common.js";
 
 export const STATES = [["cpu", "ran"], ["runnable", "had no processor"], ["blocked", "slept"], ["tracing", "was held by calltap"], ["unknown", "not known"]];
 // Height of the band in pixels.
@@ -70,7 +70,7 @@ export function tellAt(pieces, moment, near) {
   if (!one) return ["running", ""];
   const single = one.off.includes(one.length);
   const title = single ? (WORDS[most(one)[0]] || most(one)[0]) : "several states";
-  return [title, single ? `${time(one.length)}, from ${time(one.start)}` : `${waits([0, ...one.off])} of ${time(one.length)}`];
+  return [title, single ? `${time(one.length)}, from ${when(one.start)}` : `${waits([0, ...one.off])} of ${time(one.length)}`];
 }
 
 // Draws the band. `x` converts a moment to pixels; `left` and `right` are the visible edges.
@@ -108,7 +108,7 @@ export function marks(c, list, y, { x, left, right }) {
 // Returns the text of the mark nearest to a moment.
 export function markAt(list, moment, near) {
   let [best, words] = [near, ""];
-  for (let i = 0; i < list.length; i += 2) if (Math.abs(list[i] - moment) <= best) [best, words] = [Math.abs(list[i] - moment), `${list[i + 1]}, at ${time(list[i])}`];
+  for (let i = 0; i < list.length; i += 2) if (Math.abs(list[i] - moment) <= best) [best, words] = [Math.abs(list[i] - moment), `${list[i + 1]}, at ${when(list[i])}`];
   return words;
 }
 

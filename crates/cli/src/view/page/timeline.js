@@ -2,7 +2,7 @@
 // zoom level; blocks that were sent before are drawn until the new ones arrive.
 // More than 500 lines: all of it draws from, or moves, the few variables (view, lanes, data).
 
-import { $, FONT, ask, colour, count, firstAt, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
+import { $, ask, colour, count, firstAt, fit, FONT, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip, when } from "./common.js";
 import { BAND, band, hatch, markAt, marks, tellAt, waits, within } from "./states.js";
 import { light } from "./why.js";
 
@@ -276,11 +276,13 @@ function ruler() {
   const power = 10 ** Math.floor(Math.log10(Math.max(about, 1)));
   const step = [1, 2, 5, 10].map(n => n * power).find(step => step >= about);
   const steps = [];
-  for (let at = Math.ceil(Math.max(view.from, 0) / step) * step; at <= view.to; at += step) steps.push(at);
+  const { begin } = state.summary;
+  for (let at = Math.ceil((Math.max(view.from, 0) + begin) / step) * step; at <= view.to + begin; at += step) steps.push(at - begin);
   return steps;
 }
 
-function label(at, step) {
+function label(moment, step) {
+  const at = moment + state.summary.begin;
   if (!state.summary.timed) return count(at);
   const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]].find(([size]) => at >= size) || [1, "ns"];
   const digits = Math.max(0, Math.ceil(Math.log10(size / step) - 0.001));
@@ -328,7 +330,7 @@ function minimap() {
   c.strokeRect(a, 1, Math.max(b - a, 3), h - 2);
   const middle = Math.round((view.from + view.to) / 2 / whole() * 100);
   overview.setAttribute("aria-valuenow", Math.min(100, Math.max(0, middle)));
-  overview.setAttribute("aria-valuetext", `${time(Math.max(0, view.from), 2)} to ${time(Math.min(whole(), view.to), 2)}`);
+  overview.setAttribute("aria-valuetext", `${when(Math.max(0, view.from), 2)} to ${when(Math.min(whole(), view.to), 2)}`);
 }
 
 // Returns the block at a point: a call, or several that are too short to be told apart.
@@ -356,7 +358,7 @@ function describe(call) {
   if (call.calls > 1) return [`${count(call.calls)} short calls in ${time(call.length)}`, `the longest: ${name}, ${time(call.longest)}; ${percent(call.busy / (call.length || 1))} within calls${cut}`];
   const states = within(data?.lanes.get(call.thread)?.states, call.start, call.length);
   const waited = states ? waits(states) : "";
-  return [name, `${waited ? `${waited} · ` : ""}${call.cut ? "end not known, at least " : ""}${time(call.length)}, from ${time(call.start)}; ${module}, depth ${call.depth}`];
+  return [name, `${waited ? `${waited} · ` : ""}${call.cut ? "end not known, at least " : ""}${time(call.length)}, from ${when(call.start)}; ${module}, depth ${call.depth}`];
 }
 
 function choose(call, fitted) {

@@ -302,6 +302,11 @@ fn a_window_has_functions_and_call_paths_of_its_own() {
     // A call that spans the middle is in both halves.
     let whole = calls(&all, "leaf");
     assert!(first < whole && second < whole, "{first} and {second} of {whole}");
+    // The page's times are those of other commands.
+    let begin = view.get("api/summary")["begin"].as_u64().expect("a begin");
+    let calls = calltap_run(&["replay", "--time", "relative", "-n", "5", &path]).stdout;
+    let stamp = format!("{}.{:06} ", begin / 1_000_000_000, begin / 1000 % 1_000_000);
+    assert!(begin > 0 && calls.contains(&stamp), "{begin}: {calls}");
     assert!((whole..=whole + 1).contains(&(first + second)), "{first} and {second} of {whole}");
     let (status, why) = view.ask("GET", "api/functions?from=9");
     assert!(status == 400 && why.contains("'to'"), "{status} {why}");

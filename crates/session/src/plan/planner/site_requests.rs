@@ -54,10 +54,10 @@ impl Values {
         self.cut.0 |= site_request.cut;
         let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
         if let (Some(why), None) = (left_out, &self.left_out) {
-            self.left_out = Some((function.name.clone(), why.clone()));
+            self.left_out = Some((calltap_names::in_message(&function.name), why.clone()));
         }
         if let (Some(trouble), None) = (&site_request.trouble, &self.trouble) {
-            self.trouble = Some((function.name.clone(), trouble.why.clone()));
+            self.trouble = Some((calltap_names::in_message(&function.name), trouble.why.clone()));
         }
     }
 }
@@ -107,6 +107,7 @@ impl<'a> Planner<'a> {
             left = module.wants_watched(site_request).map(|function| function.name.clone()).or(left.take());
         });
         if let Some(name) = left {
+            let name = calltap_names::in_message(&name);
             self.warn(&format!("{name} is not traced: {WATCHED}"), records);
         }
         if let Some(tracers) = self.values.python {
@@ -131,7 +132,6 @@ impl<'a> Planner<'a> {
         }
         match self.values.trouble.take() {
             Some((name, why)) if !self.values.read => {
-                let name = calltap_names::in_message(&name);
                 Err(calltap_selection::Error::Values { name, why }.into())
             }
             trouble => {
