@@ -145,6 +145,13 @@ pub(crate) fn variance(calls: u64, sum: u64, squares: u128) -> f64 {
     spread / (n as f64 * (n - 1) as f64)
 }
 
+/// Known time within an activation: that of the outermost calls of its function that have returned.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    ticks: u64,
+    off: Off,
+}
+
 struct Collector<E: Extra> {
     stats: Vec<Stats>,
     /// Number of calls without time, by site.
@@ -153,6 +160,9 @@ struct Collector<E: Extra> {
     offs: Vec<SumOff>,
     /// Number of open activations in the current thread, by site.
     open: Vec<u32>,
+    /// Times of returned calls in the open activations of each recursive function, by depth of
+    /// recursion, in case the end of the activation around them is unknown.
+    inner: Vec<Vec<Known>>,
     /// Sites with calls in the current thread, or unless by thread, in the trace.
     touched: Vec<u32>,
     by_thread: bool,
@@ -169,15 +179,19 @@ impl<E: Extra> Visitor for Collector<E> {
     #[inline(always)]
     fn close(&mut self, _: ThreadId, call: &Call) {
         let at = call.site.0 as usize;
-        let stats = &mut self.stats[at];
         let open = &mut self.open[at];
         *open -= 1;
         let outermost = *open == 0;
-        if call.ending.is_cut() {
+        let is_cut = call.ending.is_cut();
+        if !outermost || !self.inner[at].is_empty() {
+            self.pass_inner(at, call);
+        }
+        if is_cut {
             return if call.ending.is_of_call() {
                 self.count(at)
             };
         }
+        let stats = &mut self.stats[at];
         if stats.calls == 0 {
             self.touched.push(call.site.0);
         }
@@ -209,6 +223,27 @@ impl<E: Extra> Visitor for Collector<E> {
 }
 
 impl<E: Extra> Collector<E> {
+    /// Hands the known time of a call of a recursive function to the activation around it, or adds
+    /// it to the sums if that of the outermost one is not known.
+    #[inline(never)]
+    fn pass_inner(&mut self, at: usize, call: &Call) {
+        let (depth, inner) = (self.open[at] as usize, &mut self.inner[at]);
+        let within = if inner.len() > depth + 1 { inner.pop().unwrap_or_default() } else { Known::default() };
+        let is_cut = call.ending.is_cut();
+        let known = if is_cut { within } else { Known { ticks: call.total, off: call.off } };
+        if depth > 0 {
+            inner.resize(inner.len().max(depth + 1), Known::default());
+            inner[depth].ticks = inner[depth].ticks.wrapping_add(known.ticks);
+            inner[depth].off += known.off;
+            return;
+        }
+        inner.clear();
+        if is_cut {
+            self.stats[at].outermost = self.stats[at].outermost.wrapping_add(known.ticks);
+            self.offs.get_mut(at).into_iter().for_each(|off| off.outermost += known.off);
+        }
+    }
+
     /// Counts a call without time.
     #[inline]
     fn count(&mut self, site: usize) {
@@ -253,6 +288,7 @@ pub(crate) fn collect<E: Extra>(
         marks: vec![0; sites],
         offs: vec![SumOff::default(); if has_switches { sites } else { 0 }],
         open: vec![0; sites],
+        inner: vec![Vec::new(); sites],
         touched: Vec::new(),
         by_thread,
         extra: extra.fresh(),

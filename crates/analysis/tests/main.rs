@@ -10,6 +10,7 @@ mod graph;
 mod info;
 mod intervals;
 mod part;
+mod recursion;
 mod replay;
 mod report;
 mod timeline;

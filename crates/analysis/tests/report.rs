@@ -37,31 +37,6 @@ fn total_self_and_spread() {
 }
 
 #[test]
-fn recursion_counts_its_time_once() {
-    check(
-        "main: E fact @0; E fact @10; E fact @20; X fact @30; X fact @60; X fact @100",
-        "
-        # 6 events, 1 thread
-         TOTAL    SELF  CALLS    AVG    MIN     MAX  STDEV  MODULE  FUNCTION
-        100 ns  100 ns      3  53 ns  10 ns  100 ns  45 ns  app     fact
-    ",
-    );
-}
-
-#[test]
-fn recursion_through_another_function() {
-    check(
-        "main: E even @0; E odd @10; E even @20; X even @40; X odd @70; X even @100",
-        "
-        # 6 events, 1 thread
-         TOTAL   SELF  CALLS    AVG    MIN     MAX  STDEV  MODULE  FUNCTION
-        100 ns  60 ns      2  60 ns  20 ns  100 ns  57 ns  app     even
-         60 ns  40 ns      1  60 ns  60 ns   60 ns   0 ns  app     odd
-    ",
-    );
-}
-
-#[test]
 fn tail_calls_end_with_the_shared_frame() {
     check(
         "main: E main @0; E f @10; T g @20; E leaf @30; X leaf @40; X f/2 @50; X main @60",

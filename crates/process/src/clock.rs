@@ -57,8 +57,8 @@ pub fn realtime_ns() -> u64 {
     nanoseconds(ClockId::Realtime)
 }
 
-/// Returns the machine's CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME and CLOCK_TAI at a moment of CLOCK_MONOTONIC in the
-/// recent past, nanoseconds.
+/// Returns the machine's CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME and CLOCK_TAI at a moment of
+/// [`monotonic_ns`] in the recent past, nanoseconds.
 pub fn others_ns(at: u64) -> [u64; 3] {
     let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, total);
     let own = TimeOffsets::own();

@@ -99,8 +99,8 @@ impl Collector<'_> {
             self.processes.pids.push(pid);
             let here = self.ids_here(index, pid, pid).map(|(pid, _)| pid);
             self.processes.ahead.push(here.map_or(0, |here| TimeOffsets::of(here).monotonic));
-            // The first thread of a forked child goes on where it was forked: on a copy of the stack
-            // of any thread.
+            // The first thread of a forked child goes on where it was forked: on a copy of any
+            // thread's stack.
             self.processes.stacks.push(here.and_then(proc::first_stack).filter(|_| forked.is_none()));
             parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
             self.processes.replaced.push(false);

@@ -5,8 +5,8 @@
 //!
 //! - The entry is on the thread's own stack. The frames on other stacks are suspended, as nothing
 //!   but the end of a signal handler or of a coroutine leads there.
-//! - The newest frame is on another stack than the thread's own, and of a function that *yields*: it
-//!   was the innermost one of a stack when the thread left that stack for an outer one.
+//! - The newest frame is on another stack than the thread's own, and of a function that *yields*:
+//!   it was the innermost one of a stack when the thread left that stack for an outer one.
 
 use super::{Frame, LARGEST_STACK, OpenCalls, SLOTS, place_of, site_of, slot_of};
 use calltap_abi::event::code;

@@ -385,7 +385,7 @@ fn check_event_loop(trace: &str, what: &str) {
 }
 
 #[test]
-fn event_loop_that_resumes_coroutines_is_not_called_by_them() {
+fn calls_of_an_event_loop_are_not_beneath_its_coroutines() {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["eventloop.c"], &["-pthread"]);
         let path = program.path.display().to_string();

@@ -15,7 +15,7 @@ fn check_depths(calls: &str, expected: &str) {
     for word in calls.split_whitespace() {
         let call = word.trim_start_matches('/');
         let (name, at) = call.split_once('@').expect("f@N");
-        let slot = (TOP - 8 * at.parse::<u64>().expect("a number")) >> 3;
+        let slot = TOP.wrapping_add_signed(-8 * at.parse::<i64>().expect("a number")) >> 3;
         let frame = (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
         let code = if call == word { code::ENTRY } else { code::EXIT };
         let PairedEvent { resumed, .. } = open.pair_event(code, frame, 0);
@@ -38,7 +38,8 @@ fn calls_on_the_own_stack_are_not_made_by_coroutines() {
 
 #[test]
 fn a_function_that_has_yielded_calls_nothing_on_other_stacks() {
-    // First a new coroutine counts as called by the waiting one; then the loop shows that it yields.
+    // At first a new coroutine counts as called by the waiting one. Then the loop shows that this
+    // one yields.
     check_depths("c@900001 w@900002 c@1900001", "c1 w2 c3");
     check_depths("c@900001 w@900002 p@9 /p@9 l@900003 /l@900003 c@1900001", "c1 w2 p1 l3cw c1");
     // A function that resumes another coroutine has not yielded.
@@ -49,7 +50,7 @@ fn a_function_that_has_yielded_calls_nothing_on_other_stacks() {
 }
 
 #[test]
-fn handler_on_another_stack_is_called_by_what_it_interrupts() {
+fn signal_handlers_on_other_stacks_keep_their_callers() {
     check_depths("f@1 g@2 h@900001 /h@900001 k@3", "f1 g2 h3 k3");
     check_depths("c@900001 f@900002 h@1900001 /h@1900001 l@900003", "c1 f2 h3 l3");
 }
@@ -72,7 +73,7 @@ fn check_nonlocal(is_known: bool, handler_at: u64, loop_at: u64) {
 }
 
 #[test]
-fn nonlocal_exit_leaves_the_stack_on_which_it_begins() {
+fn nonlocal_exits_leave_the_stack_of_longjmp() {
     check_nonlocal(true, 900_001, 9);
     check_nonlocal(false, 900_001, 9);
     // The loop runs on a coroutine's stack.
