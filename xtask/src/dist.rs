@@ -83,8 +83,8 @@ fn check_tools() -> Result<()> {
 fn compile() -> Result<PathBuf> {
     let mut build = shell::cargo();
     build.args(["build", "--profile", "dist", "-p", "calltap-cli", "--target", TARGET]);
-    // A panic aborts, so tables for unwinding would serve backtraces of stripped code alone.
-    let mut flags = "-C target-feature=+crt-static -C force-unwind-tables=no".to_owned();
+    // Panics unwind, as in the tests: calltap then detaches, and a view survives a bad request.
+    let mut flags = "-C target-feature=+crt-static".to_owned();
     if applies_packed_relocations() {
         flags += " -C link-arg=-Wl,-z,pack-relative-relocs";
     }
