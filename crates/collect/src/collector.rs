@@ -353,6 +353,7 @@ impl<'a> Collector<'a> {
             }
         }
         self.gather_goroutines();
+        self.measure_own_stacks();
         got
     }
 

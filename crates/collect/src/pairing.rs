@@ -14,8 +14,9 @@
 //!
 //! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than
 //! `NEAR` are taken to lie on different stacks. A function entered on another stack is called by
-//! the newest open frame, which stays open. A function entered next to an older frame shows that
-//! the thread is back on that frame's stack, and the calls on the other stack are left. Their
+//! the newest open frame, which stays open, unless it is on the stack with which the thread began
+//! (`own.rs`). A function entered next to an older frame shows that the thread
+//! is back on that frame's stack, and the calls on the other stack are left. Their
 //! frames are kept aside (`stacks.rs`) and open again when the thread returns to that stack.
 //!
 //! Python functions share the slot of the interpreter's frame that runs them. The first function of
@@ -40,7 +41,6 @@ use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
-pub(crate) use moves::Frames;
 use own::OwnStack;
 use stacks::SuspendedStacks;
 pub(crate) use stacks::push_switch;
@@ -341,7 +341,7 @@ impl OpenCalls {
         if self.is_called_by_newest(frame, code) {
             return (unrecorded as u32, Vec::new());
         }
-        let unrecorded = unrecorded + self.leave_coroutines(frame, code);
+        let unrecorded = unrecorded + self.leave_other_stacks(frame, code);
         let next_to = self.next_to(frame, code);
         let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
@@ -366,7 +366,6 @@ impl OpenCalls {
     fn suspend_frames(&mut self, count: usize, own: Option<u64>) {
         let first = self.depth + 1 - count;
         if count > 0 {
-            self.learn_yield(count);
             self.suspended.put(&self.frames[first..=self.depth], own);
             self.depth -= count;
             self.find_floor(place_of(self.frames[self.depth]));

@@ -3,7 +3,7 @@
 pub(crate) mod encode;
 mod forks;
 pub(crate) mod history;
-pub(crate) mod moves;
+mod moves;
 pub(crate) mod paired_output;
 pub(crate) mod switching;
 pub(crate) mod waiting;

@@ -7,9 +7,9 @@
 //! goroutines.
 
 use super::Collector;
-use crate::pairing::{Frames, OpenCalls};
-use crate::reader::moves::FIRST_STACK;
+use crate::pairing::OpenCalls;
 use crate::reader::{Extent, Reader};
+use calltap_abi::event::code;
 use calltap_process::memory::maps;
 use calltap_process::proc;
 use std::cmp::Reverse;
@@ -47,6 +47,27 @@ impl Collector<'_> {
         if !self.goroutines.are_known() {
             let watching = self.readers.iter_mut().flatten().filter(|reader| has_others(reader.process));
             watching.for_each(|reader| reader.watch_stacks());
+        }
+    }
+
+    /// Finds how long the stacks of threads are that have frames on others near them: as the mapping
+    /// below the control block, unless that has other blocks as well.
+    pub(super) fn measure_own_stacks(&mut self) {
+        let asking = |reader: &&Box<Reader>| reader.asks_own_length().is_some();
+        let Some(process) = self.readers.iter().flatten().find(asking).map(|reader| reader.process) else {
+            return;
+        };
+        let pid = self.shared.process(process).and_then(proc::find_pid);
+        let regions = pid.and_then(|pid| maps::read(pid).ok()).unwrap_or_default();
+        let of_process = || self.readers.iter().flatten().filter(|reader| reader.process == process);
+        let blocks: Vec<u64> = of_process().map(|reader| reader.block).collect();
+        let own = self.readers.iter_mut().flatten().filter(|reader| reader.process == process);
+        for reader in own {
+            let Some(block) = reader.asks_own_length() else { continue };
+            let region = regions.iter().find(|region| (region.start..region.end).contains(&block));
+            let has_others = |start| blocks.iter().any(|other| (start..block).contains(other));
+            let start = region.map(|region| region.start).filter(|start| !has_others(*start));
+            reader.set_own_length(start.map(|start| block - start));
         }
     }
 
@@ -105,7 +126,6 @@ impl Collector<'_> {
         while let Some(Reverse((ticks, place))) = next.pop()
             && ticks < until
         {
-            self.find_own_stack(place);
             self.move_stack_to(place);
             let Some(reader) = self.readers[place].as_mut() else { continue };
             reader.release_waiting(&mut self.output, &mut self.unwinding);
@@ -113,45 +133,28 @@ impl Collector<'_> {
         }
     }
 
-    /// Finds on which stack the thread at `place` began: the mapping below its control block.
-    fn find_own_stack(&mut self, place: usize) {
-        let Some(reader) = self.readers[place].as_mut().filter(|reader| reader.lacks_own_stack()) else {
-            return;
-        };
-        let block = reader.block;
-        let pid = self.shared.process(reader.process).and_then(proc::find_pid);
-        let regions = pid.and_then(|pid| maps::read(pid).ok()).unwrap_or_default();
-        let own = regions.iter().find(|region| (region.start..region.end).contains(&block));
-        let own =
-            own.filter(|region| region.writable && region.file.1 == 0 && region.path.as_os_str().is_empty());
-        // If the process has ended, a part of the stack is known.
-        reader.set_own_stack(block, own.map_or(FIRST_STACK, |region| block - region.start));
-    }
-
     /// Moves frames to the thread at `place` if its next event lies on a stack that another thread
     /// has left.
     fn move_stack_to(&mut self, place: usize) {
         let own = self.readers[place].as_ref();
         let Some((own, raw)) = own.and_then(|own| Some((own, own.seeks_stack()?))) else { return };
-        let nearest_own = own.distance_above(raw, Frames::All).unwrap_or(u64::MAX);
+        let nearest_own = own.distance_above(raw).unwrap_or(u64::MAX);
         let distance = |(other, reader): (usize, &Option<Box<Reader>>)| {
-            let reader = reader.as_ref().filter(|_| other != place)?;
-            let of = own.may_continue(reader, raw)?;
-            Some((reader.distance_above(raw, of)?, other, of))
+            let reader = reader.as_ref().filter(|reader| other != place && own.may_continue(reader, raw))?;
+            Some((reader.distance_above(raw)?, other))
         };
-        let nearest = self.readers.iter().enumerate().filter_map(distance).min_by_key(|(above, ..)| *above);
-        let nearest = nearest.filter(|(above, ..)| *above < nearest_own);
-        let bound = nearest.map_or(nearest_own, |(above, ..)| above);
-        let left = own.may_continue_left(raw).then(|| self.moves.left.get_mut(&own.process)).flatten();
-        let left =
-            left.filter(|left| left.distance_above(raw, Frames::All).is_some_and(|above| above < bound));
-        let frames = match (left, nearest) {
-            (Some(left), _) => left.give_stack(raw, Frames::All, false).0,
-            (None, Some((_, other, of))) => {
-                self.readers[other].as_mut().map(|other| other.give_stack(raw, of)).unwrap_or_default()
+        let nearest = self.readers.iter().enumerate().filter_map(distance).min();
+        let frames = match nearest.filter(|(above, _)| *above < nearest_own) {
+            Some((_, other)) => self.readers[other].as_mut().map(|other| other.give_stack(raw)),
+            // What an ended thread has left may have been dropped with its stack, and another
+            // coroutine have that: only a return shows that the frame lives.
+            None if raw.code() == code::EXIT => {
+                let left = self.moves.left.get_mut(&own.process);
+                left.map(|left| left.give_stack(raw, false).0)
             }
-            (None, None) => return,
+            None => None,
         };
+        let frames = frames.unwrap_or_default();
         self.readers[place].iter_mut().for_each(|own| own.take_stack(&frames));
     }
 }

@@ -236,9 +236,9 @@ impl Collector<'_> {
         let is_first = self.shared.process(process).is_some_and(|process| process.pid.load(Relaxed) == tid);
         // The control block of a program's first thread is not on that thread's stack.
         let block = self.shared.thread(entry).filter(|_| !is_first);
-        reader.block = block.map_or(0, |entry| entry.block.load(Relaxed));
+        reader.set_block(block.map_or(0, |entry| entry.block.load(Relaxed)));
         let own = self.processes.stacks.get(process as usize).copied().flatten().filter(|_| is_first);
-        own.into_iter().for_each(|top| reader.set_own_stack(top, 0));
+        own.into_iter().for_each(|top| reader.set_first_stack(top));
         let keeps_history = !self.overwrite && self.threads.count <= MOST_HISTORIES;
         let mut reader = reader.until(self.until).keeping_history(keeps_history);
         if let Some((open, process)) = is_first.then(|| self.threads.copied.remove(&process)).flatten() {

@@ -26,7 +26,7 @@ impl OpenCalls {
             depth,
             placed,
             suspended: SuspendedStacks::default(),
-            own: self.own.copied(),
+            own: self.own,
             floor: 0,
             nonlocal: self.nonlocal,
             doubtful,

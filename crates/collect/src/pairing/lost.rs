@@ -61,7 +61,7 @@ mod tests {
         // A call that was entered by a jump is over with the one in whose place it is.
         check_lost("m@1 f@2 ~g@2 ~h@2", 1, "m");
         check_lost("m@1 f@2 ~g@2 h@3", 1, "mfg");
-        // On which of two stacks they were is not known.
+        // On which of two stacks they were is not known: the inner stack may have been left.
         check_lost("m@1 f@2 g@900000", 1, "m");
         check_lost("m@1 f@2 g@900000", 2, "");
         check_lost("m@1 f@2 g@900000", 0, "mfg");

@@ -7,14 +7,6 @@ use super::{
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 
-/// Frames of a thread on whose stacks another one may continue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Frames {
-    All,
-    /// Frames on stacks that the thread has left.
-    Suspended,
-}
-
 /// Returns how far a frame lies below an open one, which may be unrecorded; huge if it lies above.
 fn distance_to(open: Frame, frame: Frame) -> u64 {
     distance_below(place_of(open) << SLOT, slot_of(frame))
@@ -61,8 +53,8 @@ impl OpenCalls {
     }
 
     /// Returns how far above an event the nearest frame lies, if it may be on the same stack; of a
-    /// return, only its own frame counts. `of`: the frames to look at.
-    pub(crate) fn distance_above(&self, raw: RawEvent, of: Frames) -> Option<u64> {
+    /// return, only its own frame counts.
+    pub(crate) fn distance_above(&self, raw: RawEvent) -> Option<u64> {
         let (frame, returns) = (frame_of(raw), raw.code() == code::EXIT);
         let nearest = u64::from(!is_tail(raw.code()) && raw.code() != code::NESTED_ENTRY);
         let distance = |open: &Frame| {
@@ -72,8 +64,8 @@ impl OpenCalls {
                 false => (nearest..=CLOSE).contains(&above).then_some(above),
             }
         };
-        let open = if of == Frames::Suspended { &[][..] } else { &self.frames[1..=self.depth] };
-        open.iter().chain(self.suspended.near(slot_of(frame))).filter_map(distance).min()
+        let open = self.frames[1..=self.depth].iter();
+        open.chain(self.suspended.near(slot_of(frame))).filter_map(distance).min()
     }
 
     /// Whether an event shows that the thread is on the stack of its newest frame. That of a
@@ -96,8 +88,8 @@ impl OpenCalls {
     /// Removes the frames of the stack that an event is on, for another thread that continues
     /// there. Returns them, and how many of the newest open calls they are. `is_newest`: this
     /// thread may have left the stack of its newest frames.
-    pub(crate) fn give_stack(&mut self, raw: RawEvent, of: Frames, is_newest: bool) -> (Vec<Frame>, u32) {
-        let Some(distance) = self.distance_above(raw, of) else { return (Vec::new(), 0) };
+    pub(crate) fn give_stack(&mut self, raw: RawEvent, is_newest: bool) -> (Vec<Frame>, u32) {
+        let Some(distance) = self.distance_above(raw) else { return (Vec::new(), 0) };
         let place = slot_of(frame_of(raw)).wrapping_add(distance) & (SLOTS - 1);
         if let Some(frames) = self.suspended.give(place) {
             return (frames, 0);

@@ -1,48 +1,44 @@
-//! The stack with which a thread began, and coroutines that have left theirs for it.
+//! The stack with which a thread began.
 //!
 //! A function entered on another stack than that of the newest frame is taken for a call of that
-//! frame: it may resume a coroutine, or a signal may have interrupted it. Two facts refute that:
+//! frame: it may resume a coroutine, or a signal may have interrupted it. That is refuted if the
+//! entry is on the thread's own stack while the newest frame is not: a coroutine has yielded, or a
+//! handler has been left. The frames between are suspended, whether or not a frame of the own stack
+//! is open.
 //!
-//! - The entry is on the thread's own stack. The frames on other stacks are suspended, as nothing
-//!   but the end of a signal handler or of a coroutine leads there.
-//! - The newest frame is on another stack than the thread's own, and of a function that *yields*:
-//!   it was the innermost one of a stack when the thread left that stack for an outer one.
+//! Coroutines that call functions on the thread's own stack, as OCaml 5 does for functions of C,
+//! look the same. Their frames count as left, too, and open again when they go on.
 
-use super::{Frame, LARGEST_STACK, OpenCalls, SLOTS, place_of, site_of, slot_of};
+use super::{Frame, LARGEST_STACK, OpenCalls, SLOTS, place_of, slot_of};
 use calltap_abi::event::code;
-use calltap_trace::SiteId;
-use std::collections::HashSet;
 
-/// The thread's own stack.
-#[derive(Clone, Debug, Default)]
+/// The thread's own stack, in units of 8 bytes.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OwnStack {
     /// The slot above all of its frames.
     top: u64,
-    /// Its length, in units of 8 bytes; 0 if the stack is not known.
-    length: u64,
-    /// Functions that yield.
-    yields: HashSet<SiteId>,
+    /// Length of the part that is certainly its; 0 if the stack is not known.
+    certain: u64,
+    /// Its length at most.
+    longest: u64,
+    /// Whether the length matters, and has not been asked for.
+    asks: bool,
+    asked: bool,
 }
 
 impl OwnStack {
-    fn is_known(&self) -> bool {
-        self.length > 0
+    fn distance(&self, slot: u64) -> u64 {
+        self.top.wrapping_sub(slot) & (SLOTS - 1)
     }
 
-    /// Whether the stack has this slot.
+    /// Whether the stack certainly has this slot.
     fn has(&self, slot: u64) -> bool {
-        (self.top.wrapping_sub(slot) & (SLOTS - 1)) < self.length
+        self.distance(slot) < self.certain
     }
 
-    /// Whether it is known that a slot is on another stack.
+    /// Whether a slot is certainly on another stack.
     fn lacks(&self, slot: u64) -> bool {
-        self.is_known() && !self.has(slot)
-    }
-
-    /// Returns the stack without the functions that yield: those of another thread of a program,
-    /// which is what the stack of a forked child is copied from.
-    pub(super) fn copied(&self) -> OwnStack {
-        OwnStack { yields: HashSet::new(), ..*self }
+        self.certain > 0 && self.distance(slot) >= self.longest
     }
 
     /// Returns the first slot above the stack, if `slot` lies higher.
@@ -52,63 +48,58 @@ impl OwnStack {
 }
 
 impl OpenCalls {
-    /// Sets the thread's own stack: the address above all of its frames, and its length in bytes.
-    /// A length of 0 means as long as stacks are at most.
-    pub(crate) fn set_own_stack(&mut self, top: u64, length: u64) {
-        let length = if length == 0 { LARGEST_STACK } else { length >> 3 };
-        self.own = OwnStack { top: (top >> 3) & (SLOTS - 1), length, yields: HashSet::new() };
+    /// Sets the thread's own stack: the address above all of its frames, and the length in bytes of
+    /// the part that is certainly its; 0 for the longest possible.
+    pub(crate) fn set_own_stack(&mut self, top: u64, certain: u64) {
+        let certain = if certain == 0 { LARGEST_STACK } else { certain >> 3 };
+        let asked = certain == LARGEST_STACK;
+        let top = (top >> 3) & (SLOTS - 1);
+        self.own = OwnStack { top, certain, longest: LARGEST_STACK, asks: false, asked };
         self.find_floor(place_of(self.frames[self.depth]));
     }
 
-    /// Whether the thread's own stack is known.
-    pub(crate) fn has_own_stack(&self) -> bool {
-        self.own.is_known()
+    /// Whether the length of the thread's own stack is asked for.
+    pub(crate) fn asks_own_length(&self) -> bool {
+        self.own.asks
+    }
+
+    /// Sets the length of the thread's own stack in bytes, if it is known.
+    pub(crate) fn set_own_length(&mut self, length: Option<u64>) {
+        (self.own.asks, self.own.asked) = (false, true);
+        let longest = length.map_or(LARGEST_STACK, |length| length >> 3);
+        self.own.longest = longest.clamp(self.own.certain, LARGEST_STACK);
+        self.find_floor(place_of(self.frames[self.depth]));
     }
 
     /// Whether an event is on the thread's own stack.
     pub(crate) fn is_on_own_stack(&self, slot: u64) -> bool {
-        self.own.has(slot)
+        self.own.has(slot & (SLOTS - 1))
     }
 
-    /// Suspends the stacks of coroutines whose newest frame does not call an entered function, and
-    /// those that a nonlocal exit has left. Returns the number of their frames.
-    pub(super) fn leave_coroutines(&mut self, frame: Frame, code: u32) -> usize {
+    /// Suspends the stacks on which the thread is not any more: those of coroutines and handlers if
+    /// it is back on its own, and the one on which longjmp was called if the nonlocal exit leads to
+    /// another one. Returns the number of their frames.
+    pub(super) fn leave_other_stacks(&mut self, frame: Frame, code: u32) -> usize {
         let (before, goes_back) = (self.depth, self.own.has(slot_of(frame)));
-        let leads_out = code == code::NONLOCAL;
         while self.depth > 0 {
-            let newest = self.frames[self.depth];
-            let is_elsewhere = self.own.lacks(place_of(newest));
-            let is_beside = || self.next_to(frame, code).is_some() || self.below_all(frame, code) > 0;
-            let leaves = match () {
-                // The newest stack is where longjmp was called, whichever stack it is.
-                () if leads_out && !self.own.is_known() => before == self.depth && !is_beside(),
-                () if !is_elsewhere => false,
-                () if goes_back => true,
-                () => (leads_out || self.own.yields.contains(&site_of(newest))) && !is_beside(),
+            let open = &self.frames[1..=self.depth];
+            // Frames of the own stack may be near those of another, on the next mapping.
+            let elsewhere = open.iter().rev().take_while(|open| self.own.lacks(place_of(**open))).count();
+            let leads_away = || {
+                code == code::NONLOCAL
+                    && before == self.depth
+                    && self.next_to(frame, code).is_none()
+                    && self.below_all(frame, code) == 0
             };
-            if !leaves {
+            if !(goes_back && elsewhere > 0 || leads_away()) {
+                let is_unknown = goes_back && !self.own.has(place_of(self.frames[self.depth]));
+                self.own.asks |= is_unknown && !self.own.asked;
                 break;
             }
-            // A nonlocal exit leads out of a function that does not yield by that.
-            if goes_back && !leads_out {
-                self.own.yields.insert(site_of(newest));
-            }
-            let stack = self.suspended.newest_stack(&self.frames[1..=self.depth]);
-            self.suspend_frames(stack, None);
+            let stack = self.suspended.newest_stack(open);
+            self.suspend_frames(if elsewhere > 0 { stack.min(elsewhere) } else { stack }, None);
         }
         before - self.depth
-    }
-
-    /// Learns which function yields from the newest frames, which are left for outer ones.
-    pub(super) fn learn_yield(&mut self, left: usize) {
-        let open = &self.frames[1..=self.depth];
-        let Some(newest) = open.last().copied().filter(|newest| self.own.lacks(place_of(*newest))) else {
-            return;
-        };
-        let stack = self.suspended.newest_stack(open);
-        if stack < open.len() && stack <= left {
-            self.own.yields.insert(site_of(newest));
-        }
     }
 }
 

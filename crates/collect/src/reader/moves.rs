@@ -7,7 +7,7 @@ use super::paired_output::PairedOutput;
 use super::waiting::Item;
 use crate::callers::Unwinding;
 use crate::output::Output;
-use crate::pairing::{Frame, Frames, OpenCalls, SLOTS, push_switch};
+use crate::pairing::{Frame, OpenCalls, SLOTS, push_switch};
 use crate::raw::{RawEvent, Sink};
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind};
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// Bytes below a thread's control block that are its first stack: no thread library makes smaller
 /// ones.
-pub(crate) const FIRST_STACK: u64 = 16 << 10;
+const FIRST_STACK: u64 = 16 << 10;
 
 /// Whether a slot is certainly on the first stack of the thread with this control block.
 fn is_on_first_stack(block: u64, slot: u64) -> bool {
@@ -40,15 +40,27 @@ impl Reader {
         }
     }
 
-    /// Sets the stack with which the thread began: the address above its frames, and its length in
-    /// bytes, 0 if that is not known.
-    pub(crate) fn set_own_stack(&mut self, top: u64, length: u64) {
-        self.open.set_own_stack(top, length);
+    /// Sets the address above all frames of the stack with which the thread began.
+    pub(crate) fn set_first_stack(&mut self, top: u64) {
+        self.open.set_own_stack(top, 0);
     }
 
-    /// Whether it is not known yet on which stack the thread began, and its control block tells.
-    pub(crate) fn lacks_own_stack(&self) -> bool {
-        self.block != 0 && !self.open.has_own_stack()
+    /// Sets the address of the thread's control block, which lies above its first stack.
+    pub(crate) fn set_block(&mut self, block: u64) {
+        self.block = block;
+        if block != 0 {
+            self.open.set_own_stack(block, FIRST_STACK);
+        }
+    }
+
+    /// Returns the address of the control block if the length of the stack below it is asked for.
+    pub(crate) fn asks_own_length(&self) -> Option<u64> {
+        self.open.asks_own_length().then_some(self.block)
+    }
+
+    /// Sets the length of the stack below the control block in bytes, if it is known.
+    pub(crate) fn set_own_length(&mut self, length: Option<u64>) {
+        self.open.set_own_length(length);
     }
 
     /// Returns the number of events that wait.
@@ -69,27 +81,19 @@ impl Reader {
         }
     }
 
-    /// Returns the frames of another thread on whose stacks an event of this thread may be. Threads
-    /// do not continue on each other's first stacks. A thread whose control block is this one's has
-    /// ended, and this one has its stack: only coroutines that it has left continue.
-    pub(crate) fn may_continue(&self, other: &Reader, raw: RawEvent) -> Option<Frames> {
+    /// Whether an event of this thread may be on a stack that another thread has left. Threads do
+    /// not continue on each other's first stacks. A thread whose control block is this one's has
+    /// ended, and this one has its stack.
+    pub(crate) fn may_continue(&self, other: &Reader, raw: RawEvent) -> bool {
         let has_ended = self.block != 0 && self.block == other.block;
         let is_first = || is_on_first_stack(self.block, raw.slot) || is_on_first_stack(other.block, raw.slot);
-        if self.process != other.process || raw.code() != code::EXIT && is_first() {
-            return None;
-        }
-        Some(if has_ended { Frames::Suspended } else { Frames::All })
+        self.process == other.process && (raw.code() == code::EXIT || !has_ended && !is_first())
     }
 
-    /// Whether an event of this thread may be on a stack that an ended thread has left.
-    pub(crate) fn may_continue_left(&self, raw: RawEvent) -> bool {
-        raw.code() == code::EXIT || !is_on_first_stack(self.block, raw.slot)
-    }
-
-    /// Returns how far the nearest of these frames lies above an event; 0 if the event is in that
+    /// Returns how far the thread's nearest frame lies above an event; 0 if the event is in that
     /// frame.
-    pub(crate) fn distance_above(&self, raw: RawEvent, of: Frames) -> Option<u64> {
-        self.open.distance_above(raw, of)
+    pub(crate) fn distance_above(&self, raw: RawEvent) -> Option<u64> {
+        self.open.distance_above(raw)
     }
 
     /// Hands the frames on stacks that the thread has left, but its first one, to `left`.
@@ -103,12 +107,12 @@ impl Reader {
 
     /// Removes and returns the frames on the stack of an event, for another thread that continues
     /// there.
-    pub(crate) fn give_stack(&mut self, raw: RawEvent, of: Frames) -> Vec<Frame> {
+    pub(crate) fn give_stack(&mut self, raw: RawEvent) -> Vec<Frame> {
         // Only one thread runs on a stack at a time: a thread whose next event is on its newest
         // stack has not left it.
         let next = self.waiting.items.front();
         let stays = next.is_some_and(|next| matches!(next, Item::Event(raw, _) if self.open.stays(*raw)));
-        let (frames, left) = self.open.give_stack(raw, of, raw.ticks >= self.waiting.since && !stays);
+        let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since && !stays);
         push_switch(raw.ticks, left, Vec::new(), &mut self.encoder);
         frames
     }
@@ -165,7 +169,7 @@ mod tests {
 
     /// Checks whether an event of a thread with control block `own` may be on a stack of a thread
     /// with control block `other`.
-    fn check_may_continue((own, other): (u64, u64), code: u32, at: u64, expected: Option<Frames>) {
+    fn check_may_continue((own, other): (u64, u64), code: u32, at: u64, expected: bool) {
         let [own, other] = [own, other].map(|block| {
             let mut reader = Reader::new(calltap_trace::ThreadId(0), 0, 0, 7, false, None);
             reader.block = block;
@@ -183,19 +187,17 @@ mod tests {
 
     #[test]
     fn entries_on_first_stacks_belong_to_their_own_threads() {
-        let (own, other, all) = (BLOCK, BLOCK - 0x80_0000, Some(Frames::All));
-        check_may_continue((own, other), code::ENTRY, own - 0x300, None);
-        check_may_continue((own, other), code::ENTRY, other - 0x300, None);
-        check_may_continue((own, other), code::ENTRY, 0x5555_0000_0000, all);
-        check_may_continue((0, other), code::ENTRY, own - 0x300, all);
+        let (own, other) = (BLOCK, BLOCK - 0x80_0000);
+        check_may_continue((own, other), code::ENTRY, own - 0x300, false);
+        check_may_continue((own, other), code::ENTRY, other - 0x300, false);
+        check_may_continue((own, other), code::ENTRY, 0x5555_0000_0000, true);
+        check_may_continue((0, other), code::ENTRY, own - 0x300, true);
     }
 
     #[test]
     fn threads_with_one_control_block_follow_each_other() {
-        let suspended = Some(Frames::Suspended);
-        check_may_continue((BLOCK, BLOCK), code::ENTRY, 0x5555_0000_0000, suspended);
-        check_may_continue((BLOCK, BLOCK), code::ENTRY, BLOCK - 0x300, None);
-        check_may_continue((BLOCK, BLOCK), code::EXIT, BLOCK - 0x300, suspended);
-        check_may_continue((0, 0), code::ENTRY, 0x5555_0000_0000, Some(Frames::All));
+        check_may_continue((BLOCK, BLOCK), code::ENTRY, 0x5555_0000_0000, false);
+        check_may_continue((BLOCK, BLOCK), code::EXIT, 0x5555_0000_0000, true);
+        check_may_continue((0, 0), code::ENTRY, 0x5555_0000_0000, true);
     }
 }

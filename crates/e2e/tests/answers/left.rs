@@ -390,9 +390,7 @@ fn calls_of_an_event_loop_are_not_beneath_its_coroutines() {
         let program = compile(build, &["eventloop.c"], &["-pthread"]);
         let path = program.path.display().to_string();
         let trace = program.directory().join("short.data").display().to_string();
-        for functions in
-            ["*", "connection,wait_io,poll_events", "connection,parse,request", "handler,request"]
-        {
+        for functions in ["*", "connection,wait_io,accept_one,request", "handler,request"] {
             let run = calltap_run(&["record", "-q", "-o", &trace, "-F", functions, "--", &path, "short"]);
             assert!(run.status.success(), "{}", run.stderr);
             if functions.contains("connection") || functions == "*" {

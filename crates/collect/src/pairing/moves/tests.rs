@@ -21,21 +21,16 @@ fn check_move(one: &str, other: &str, event: &str, taken: &str, left: u32) {
         open
     };
     let (mut one, mut other, event) = (after(one), after(other), raw(event));
-    let own = other.distance_above(event, Frames::All).unwrap_or(u64::MAX);
-    let is_elsewhere =
-        other.seeks_stack(event) && one.distance_above(event, Frames::All).is_some_and(|above| above < own);
-    let (frames, count) =
-        if is_elsewhere { one.give_stack(event, Frames::All, true) } else { (Vec::new(), 0) };
+    let own = other.distance_above(event).unwrap_or(u64::MAX);
+    let is_elsewhere = other.seeks_stack(event) && one.distance_above(event).is_some_and(|above| above < own);
+    let (frames, count) = if is_elsewhere { one.give_stack(event, true) } else { (Vec::new(), 0) };
     let names: String = frames.iter().map(|frame| site_of(*frame).0 as u8 as char).collect();
     assert_eq!((&*names, count), (taken, left), "{event:?}");
     other.take_stack(&frames);
     let shown = other.pair_event(event.code(), frame_of(event), 0);
     let resumed: String = shown.resumed.iter().map(|site| site.0 as u8 as char).collect();
     assert_eq!(resumed, taken, "all that is taken is open again");
-    assert!(
-        one.distance_above(event, Frames::All).is_none() || taken.is_empty(),
-        "one thread alone has them"
-    );
+    assert!(one.distance_above(event).is_none() || taken.is_empty(), "one thread alone has them");
 }
 
 #[test]
@@ -56,8 +51,8 @@ fn frames_go_with_their_stack_to_another_thread() {
 fn frames_stay_with_a_thread_that_has_later_events_on_their_stack() {
     let mut open = OpenCalls::new(true);
     "w@1 r@2 b@900001 y@900002".split_whitespace().for_each(|word| open.follow(raw(word)));
-    assert_eq!(open.give_stack(raw("l@900003"), Frames::All, false), (Vec::new(), 0));
-    assert_eq!(open.give_stack(raw("l@900003"), Frames::All, true).1, 2);
+    assert_eq!(open.give_stack(raw("l@900003"), false), (Vec::new(), 0));
+    assert_eq!(open.give_stack(raw("l@900003"), true).1, 2);
 }
 
 #[test]

@@ -10,7 +10,8 @@ const TOP: u64 = 0x7fff_0000_0000;
 /// top of the own stack, `/f@N` returns.
 fn check_depths(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
-    open.set_own_stack(TOP, 800_000);
+    open.set_own_stack(TOP, 16 << 10);
+    open.set_own_length(Some(800_000));
     let mut got = Vec::new();
     for word in calls.split_whitespace() {
         let call = word.trim_start_matches('/');
@@ -37,16 +38,9 @@ fn calls_on_the_own_stack_are_not_made_by_coroutines() {
 }
 
 #[test]
-fn a_function_that_has_yielded_calls_nothing_on_other_stacks() {
-    // At first a new coroutine counts as called by the waiting one. Then the loop shows that this
-    // one yields.
-    check_depths("c@900001 w@900002 c@1900001", "c1 w2 c3");
-    check_depths("c@900001 w@900002 p@9 /p@9 l@900003 /l@900003 c@1900001", "c1 w2 p1 l3cw c1");
-    // A function that resumes another coroutine has not yielded.
-    check_depths(
-        "c@900001 n@900002 g@1900001 y@1900002 l@900003 /l@900003 /n@900002 n@900002 l@1900003",
-        "c1 n2 g3 y4 l3 n2 l5gy",
-    );
+fn coroutines_that_resume_others_call_them() {
+    check_depths("c@900001 n@900002 g@1900001 y@1900002 l@900003", "c1 n2 g3 y4 l3");
+    check_depths("c@900001 y@900002 p@9 /p@9 l@900003 /l@900003 g@1900001", "c1 y2 p1 l3cy g3");
 }
 
 #[test]
@@ -59,7 +53,8 @@ fn signal_handlers_on_other_stacks_keep_their_callers() {
 fn check_nonlocal(is_known: bool, handler_at: u64, loop_at: u64) {
     let mut open = OpenCalls::new(true);
     if is_known {
-        open.set_own_stack(TOP, 800_000);
+        open.set_own_stack(TOP, 16 << 10);
+        open.set_own_length(Some(800_000));
     }
     let slot = |at: u64| ((TOP - 8 * at) >> 3) & (SLOTS - 1);
     let event = |code: u32, at: u64| RawEvent { ticks: 0, low: 7 << 5 | code, slot: slot(at), parent: 0 };
@@ -79,4 +74,24 @@ fn nonlocal_exits_leave_the_stack_of_longjmp() {
     // The loop runs on a coroutine's stack.
     check_nonlocal(true, 900_001, 1_900_001);
     check_nonlocal(false, 9, 1_900_001);
+}
+
+#[test]
+fn length_of_the_own_stack_is_asked_for_where_it_matters() {
+    let slot = |at: u64| (TOP - 8 * at) >> 3;
+    let entry = |at: u64| RawEvent { ticks: 0, low: 7 << 5 | code::ENTRY, slot: slot(at), parent: 0 };
+    let mut open = OpenCalls::new(true);
+    open.set_own_stack(TOP, 16 << 10);
+    open.follow(entry(9));
+    open.follow(entry(900_001));
+    assert!(!open.asks_own_length());
+    open.follow(entry(10));
+    open.follow(entry(8));
+    let mut deep = OpenCalls::new(true);
+    deep.set_own_stack(TOP, 16 << 10);
+    deep.follow(entry(900_001));
+    deep.follow(entry(10));
+    assert!(deep.asks_own_length());
+    deep.set_own_length(None);
+    assert!(!deep.asks_own_length());
 }

@@ -33,6 +33,7 @@ const RESUMED: u64 = u64::MAX;
 const SAID: [&str; 3] = [
     "the last events of this thread are missing",
     "it is not known whether this thread runs",
+    "the next call has ended at an unknown time",
     "this thread runs",
 ];
 
