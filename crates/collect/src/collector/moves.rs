@@ -50,8 +50,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Finds how long the stacks of threads are that have frames on others near them: as the mapping
-    /// below the control block, unless that has other blocks as well.
+    /// Finds the lengths of threads' own stacks where they matter: that of the mapping below the
+    /// control block, unless the mapping has other blocks as well.
     pub(super) fn measure_own_stacks(&mut self) {
         let asking = |reader: &&Box<Reader>| reader.asks_own_length().is_some();
         let Some(process) = self.readers.iter().flatten().find(asking).map(|reader| reader.process) else {
@@ -146,8 +146,8 @@ impl Collector<'_> {
         let nearest = self.readers.iter().enumerate().filter_map(distance).min();
         let frames = match nearest.filter(|(above, _)| *above < nearest_own) {
             Some((_, other)) => self.readers[other].as_mut().map(|other| other.give_stack(raw)),
-            // What an ended thread has left may have been dropped with its stack, and another
-            // coroutine have that: only a return shows that the frame lives.
+            // A coroutine that an ended thread has left may have been dropped, and another one have
+            // its stack: only a return shows that the frame lives.
             None if raw.code() == code::EXIT => {
                 let left = self.moves.left.get_mut(&own.process);
                 left.map(|left| left.give_stack(raw, false).0)

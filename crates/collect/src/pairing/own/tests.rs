@@ -38,7 +38,7 @@ fn calls_on_the_own_stack_are_not_made_by_coroutines() {
 }
 
 #[test]
-fn coroutines_that_resume_others_call_them() {
+fn resumed_coroutines_are_called_by_the_resuming_ones() {
     check_depths("c@900001 n@900002 g@1900001 y@1900002 l@900003", "c1 n2 g3 y4 l3");
     check_depths("c@900001 y@900002 p@9 /p@9 l@900003 /l@900003 g@1900001", "c1 y2 p1 l3cy g3");
 }
@@ -77,7 +77,7 @@ fn nonlocal_exits_leave_the_stack_of_longjmp() {
 }
 
 #[test]
-fn length_of_the_own_stack_is_asked_for_where_it_matters() {
+fn own_stack_asks_for_its_length_beside_other_stacks() {
     let slot = |at: u64| (TOP - 8 * at) >> 3;
     let entry = |at: u64| RawEvent { ticks: 0, low: 7 << 5 | code::ENTRY, slot: slot(at), parent: 0 };
     let mut open = OpenCalls::new(true);

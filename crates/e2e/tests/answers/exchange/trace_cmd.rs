@@ -19,7 +19,7 @@ struct Call {
     depth: usize,
     /// Nanoseconds; `None` if the clock has no time.
     start: Option<u64>,
-    /// Nanoseconds; `None` if the call was open at the end, or the clock has no time.
+    /// As `start`; also `None` if the call was open at the end.
     duration: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ const DEEPEST: usize = 500;
 const RESUMED: u64 = u64::MAX;
 
 /// Sentences in an exported trace.
-const SAID: [&str; 3] = [
+const SAID: [&str; 4] = [
     "the last events of this thread are missing",
     "it is not known whether this thread runs",
     "the next call has ended at an unknown time",
@@ -94,8 +94,7 @@ impl Report {
     }
 
     fn of(lines: &[String], has_time: bool) -> Report {
-        let mut report = Report::default();
-        let mut before = 0;
+        let (mut report, mut before) = (Report::default(), 0);
         for line in lines {
             if line.starts_with("cpus=") {
                 continue;
