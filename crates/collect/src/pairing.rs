@@ -431,9 +431,10 @@ impl OpenCalls {
         // The frame had not ended: it lies on a stack that the thread is back on.
         let Some(back) = self.suspended.take_with(frame) else { return paired(0, Vec::new(), 0) };
         let tails = back.iter().rev().take_while(|open| **open & TAIL != 0).count();
+        let ended = self.end_below(frame);
         let (left, resumed) = self.go_back_to(&back);
         self.depth -= 1 + tails;
-        paired(left, resumed, 1 + tails)
+        paired(left + ended as u32, resumed, 1 + tails)
     }
 }
 

@@ -9,7 +9,7 @@
 //! Coroutines that call functions on the thread's own stack, as OCaml 5 does for functions of C,
 //! look the same. Their frames count as left, too, and open again when they go on.
 
-use super::{Frame, LARGEST_STACK, OpenCalls, SLOTS, place_of, slot_of};
+use super::{CLOSE, Frame, LARGEST_STACK, OpenCalls, SLOTS, distance_below, place_of, slot_of};
 use calltap_abi::event::code;
 
 /// The thread's own stack, in units of 8 bytes.
@@ -74,6 +74,20 @@ impl OpenCalls {
     /// Whether an event is on the thread's own stack.
     pub(crate) fn is_on_own_stack(&self, slot: u64) -> bool {
         self.own.has(slot & (SLOTS - 1))
+    }
+
+    /// Removes the newest frames that lie at or below a frame which returns, on the same stack: they
+    /// were taken for calls by frames of another one. Returns their number.
+    pub(super) fn end_below(&mut self, frame: Frame) -> usize {
+        let slot = slot_of(frame);
+        let is_below = |open: &&Frame| {
+            let place = place_of(**open);
+            let is_other = self.suspended.top_below(slot).is_some_and(|top| place <= top);
+            distance_below(frame, place) <= CLOSE && !is_other && !self.own.has(place)
+        };
+        let ended = self.frames[1..=self.depth].iter().rev().take_while(is_below).count();
+        self.depth -= ended;
+        ended
     }
 
     /// Suspends the stacks on which the thread is not any more: those of coroutines and handlers if

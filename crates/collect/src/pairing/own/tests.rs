@@ -7,21 +7,33 @@ const TOP: u64 = 0x7fff_0000_0000;
 
 /// Checks the calls of a thread whose own stack is known: of each entry its depth and, behind it,
 /// the functions that are open again before it. `f@N` enters f with its slot 8 * N bytes below the
-/// top of the own stack, `/f@N` returns.
+/// top of the own stack, `~f@N` by a jump, `/f@N` returns. At
+/// `|` the length of the own stack becomes known, else it is from the start.
 fn check_depths(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
     open.set_own_stack(TOP, 16 << 10);
-    open.set_own_length(Some(800_000));
+    if !calls.contains('|') {
+        open.set_own_length(Some(64 << 10));
+    }
     let mut got = Vec::new();
     for word in calls.split_whitespace() {
-        let call = word.trim_start_matches('/');
+        if word == "|" {
+            assert!(open.asks_own_length(), "{calls}");
+            open.set_own_length(Some(64 << 10));
+            continue;
+        }
+        let call = word.trim_start_matches(['/', '~']);
         let (name, at) = call.split_once('@').expect("f@N");
         let slot = TOP.wrapping_add_signed(-8 * at.parse::<i64>().expect("a number")) >> 3;
         let frame = (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
-        let code = if call == word { code::ENTRY } else { code::EXIT };
+        let code = match word.as_bytes()[0] {
+            b'/' => code::EXIT,
+            b'~' => code::TAIL_ENTRY,
+            _ => code::ENTRY,
+        };
         let PairedEvent { resumed, .. } = open.pair_event(code, frame, 0);
         let resumed: String = resumed.iter().map(|site| site.0 as u8 as char).collect();
-        if code == code::ENTRY {
+        if code != code::EXIT {
             got.push(format!("{name}{}{resumed}", open.depth));
         }
     }
@@ -94,4 +106,26 @@ fn own_stack_asks_for_its_length_beside_other_stacks() {
     assert!(deep.asks_own_length());
     deep.set_own_length(None);
     assert!(!deep.asks_own_length());
+}
+
+#[test]
+fn coroutines_beside_a_small_own_stack_keep_their_calls() {
+    check_depths(
+        "t@10 o@20 r@30 l@40 /l@40 b@8600 w@8610 y@8620 l@8630 /l@8630 l@40 /l@40 /r@30 l@30 /l@30 r@30 l@40 /l@40 \
+         l@8630 /l@8630 /y@8620 l@8620 /l@8620",
+        "t1 o2 r3 l4 b4 w5 y6 l7 l4 l3 r3 l4 l7bwy l6",
+    );
+}
+
+#[test]
+fn tail_calls_of_resumed_coroutines_end_with_their_frames() {
+    let begins = "t@10 o@20 r@30 b@8600 w@8610 y@8620 l@40 /l@40 /r@30 ";
+    let resumes =
+        "r@30 l@40 /l@40 ~l@8620 /y@8620 l@8620 /l@8620 w@8610 y@8620 l@8630 /l@8630 l@40 /l@40 /r@30 ";
+    let shown = "t1 o2 r3 b4 w5 y6 l4";
+    let resumed = "r3 l4 l7bwy l6 w5 y6 l7 l4";
+    check_depths(&[begins, resumes, resumes].concat(), &[shown, resumed, resumed].join(" "));
+    // Before the length is known, the first call beside the own stack counts as made there.
+    let first = "r3 l4 l4 l6 w5 y6 l7 l4";
+    check_depths(&[begins, "| ", resumes, resumes].concat(), &[shown, first, resumed].join(" "));
 }
