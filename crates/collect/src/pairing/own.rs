@@ -76,8 +76,8 @@ impl OpenCalls {
         self.own.has(slot & (SLOTS - 1))
     }
 
-    /// Removes the newest frames that lie at or below a frame which returns, on the same stack: they
-    /// were taken for calls by frames of another one. Returns their number.
+    /// Removes the newest frames that lie at or below a returning frame, on the same stack: they were
+    /// taken for calls by frames of another one. Returns their number.
     pub(super) fn end_below(&mut self, frame: Frame) -> usize {
         let slot = slot_of(frame);
         let is_below = |open: &&Frame| {
