@@ -18,6 +18,9 @@ use std::sync::atomic::Ordering::*;
 
 /// Number of living threads whose newest events are kept, 64 KiB each at most.
 const MOST_HISTORIES: u32 = 256;
+/// Number of threads whose stacks are measured as they begin. Those of later threads are measured
+/// where their lengths matter, as each measurement reads all mappings of the process.
+const MEASURED: u32 = 64;
 /// Number of ended threads whose newest events are kept.
 const HISTORIES: usize = 64;
 
@@ -121,6 +124,7 @@ impl Collector<'_> {
             self.watch_stacks();
         }
         self.threads.switched_off.clear();
+        self.measure_own_stacks();
     }
 
     /// Begins to read new threads of known processes.
@@ -237,6 +241,9 @@ impl Collector<'_> {
         // The control block of a program's first thread is not on that thread's stack.
         let block = self.shared.thread(entry).filter(|_| !is_first);
         reader.set_block(block.map_or(0, |entry| entry.block.load(Relaxed)));
+        if self.threads.next <= MEASURED {
+            reader.ask_own_length();
+        }
         let own = self.processes.stacks.get(process as usize).copied().flatten().filter(|_| is_first);
         own.into_iter().for_each(|top| reader.set_first_stack(top));
         let keeps_history = !self.overwrite && self.threads.count <= MOST_HISTORIES;

@@ -58,6 +58,11 @@ impl OpenCalls {
         self.find_floor(place_of(self.frames[self.depth]));
     }
 
+    /// Asks for the length of the thread's own stack, unless it is known.
+    pub(crate) fn ask_own_length(&mut self) {
+        self.own.asks = self.own.certain > 0 && !self.own.asked;
+    }
+
     /// Whether the length of the thread's own stack is asked for.
     pub(crate) fn asks_own_length(&self) -> bool {
         self.own.asks
@@ -76,8 +81,8 @@ impl OpenCalls {
         self.own.has(slot & (SLOTS - 1))
     }
 
-    /// Removes the newest frames that lie at or below a returning frame, on the same stack: they were
-    /// taken for calls by frames of another one. Returns their number.
+    /// Removes the newest frames at or below a returning frame, on its stack: they count as called by
+    /// frames of another one. Returns their number.
     pub(super) fn end_below(&mut self, frame: Frame) -> usize {
         let slot = slot_of(frame);
         let is_below = |open: &&Frame| {

@@ -53,6 +53,11 @@ impl Reader {
         }
     }
 
+    /// Asks for the length of the stack below the control block.
+    pub(crate) fn ask_own_length(&mut self) {
+        self.open.ask_own_length();
+    }
+
     /// Returns the address of the control block if the length of the stack below it is asked for.
     pub(crate) fn asks_own_length(&self) -> Option<u64> {
         self.open.asks_own_length().then_some(self.block)
