@@ -192,6 +192,7 @@ fn calls_are_entries_and_exits_and_losses_are_marked() {
         0: 100 @4001 exit f 2 3001-4001
         1: 101 @100 entry run 0
         1: 101 @200 entry leave 1
+        1: 101 @200 print the next call has ended at an unknown time
         1: 101 @200 exit leave 1 200-200
         1: 101 @2000 exit run 0 100-2000
         1: 101 @2100 function tick <- run
@@ -209,7 +210,9 @@ fn trace_cmd_shows_every_event() {
         cpus=2
         main-100 [000] 0.000000000: funcgraph_entry: | main() {
         worker-101 [001] 0.000000100: funcgraph_entry: | run() {
-        worker-101 [001] 0.000000200: funcgraph_entry: 0.000 us | leave();
+        worker-101 [001] 0.000000200: funcgraph_entry: | leave() {
+        worker-101 [001] 0.000000200: print: calltap: the next call has ended at an unknown time
+        worker-101 [001] 0.000000200: funcgraph_exit: 0.000 us | }
         main-100 [000] 0.000001000: funcgraph_entry: 0.500 us | std::swap<int>(int&,int&)();
         worker-101 [001] 0.000002000: funcgraph_exit: 1.900 us | }
         worker-101 [001] 0.000002100: function: tick <-- run

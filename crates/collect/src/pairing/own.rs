@@ -81,7 +81,7 @@ impl OpenCalls {
         self.own.has(slot & (SLOTS - 1))
     }
 
-    /// Removes the newest frames at or below a returning frame, on its stack: they count as called by
+    /// Removes the newest frames at or below a returning frame on its stack: they count as calls of
     /// frames of another one. Returns their number.
     pub(super) fn end_below(&mut self, frame: Frame) -> usize {
         let slot = slot_of(frame);
