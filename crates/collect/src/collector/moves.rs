@@ -53,10 +53,9 @@ impl Collector<'_> {
     /// Finds the lengths of threads' own stacks where they matter: that of the mapping below the
     /// control block, unless the mapping has other blocks as well.
     pub(super) fn measure_own_stacks(&mut self) {
-        let asking = |reader: &&Box<Reader>| reader.asks_own_length().is_some();
-        let Some(process) = self.readers.iter().flatten().find(asking).map(|reader| reader.process) else {
-            return;
-        };
+        let mut readers = self.readers.iter().flatten();
+        let asking = readers.find(|reader| reader.asks_own_length().is_some());
+        let Some(process) = asking.map(|reader| reader.process) else { return };
         let pid = self.shared.process(process).and_then(proc::find_pid);
         let regions = pid.and_then(|pid| maps::read(pid).ok()).unwrap_or_default();
         let of_process = || self.readers.iter().flatten().filter(|reader| reader.process == process);
