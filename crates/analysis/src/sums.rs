@@ -182,11 +182,10 @@ impl<E: Extra> Visitor for Collector<E> {
         let open = &mut self.open[at];
         *open -= 1;
         let outermost = *open == 0;
-        let is_cut = call.ending.is_cut();
         if !outermost || !self.inner[at].is_empty() {
             self.pass_inner(at, call);
         }
-        if is_cut {
+        if call.ending.is_cut() {
             return if call.ending.is_of_call() {
                 self.count(at)
             };

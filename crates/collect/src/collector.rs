@@ -334,6 +334,7 @@ impl<'a> Collector<'a> {
 
     /// Reads every thread. Returns whether it found events.
     fn pass(&mut self, extent: Extent) -> bool {
+        self.measure_own_stacks();
         let (mut got, mut has_memory) = (false, true);
         let most = match extent {
             Extent::Rest => u32::MAX,
@@ -353,7 +354,6 @@ impl<'a> Collector<'a> {
             }
         }
         self.gather_goroutines();
-        self.measure_own_stacks();
         got
     }
 

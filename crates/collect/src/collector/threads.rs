@@ -124,7 +124,6 @@ impl Collector<'_> {
             self.watch_stacks();
         }
         self.threads.switched_off.clear();
-        self.measure_own_stacks();
     }
 
     /// Begins to read new threads of known processes.

@@ -2,13 +2,13 @@
 
 use super::super::*;
 
-/// Address above the thread's own stack, which is 800,000 bytes long.
+/// Address above the thread's own stack.
 const TOP: u64 = 0x7fff_0000_0000;
 
 /// Checks the calls of a thread whose own stack is known: of each entry its depth and, behind it,
 /// the functions that are open again before it. `f@N` enters f with its slot 8 * N bytes below the
-/// top of the own stack, `~f@N` by a jump, `/f@N` returns. At
-/// `|` the length of the own stack becomes known, else it is from the start.
+/// top of the own stack, `~f@N` by a jump, `/f@N` returns. At `|` the length of the own stack
+/// becomes known, else it is from the start.
 fn check_depths(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
     open.set_own_stack(TOP, 16 << 10);
