@@ -44,6 +44,22 @@ fn jump_covers_whole_instructions() {
     check("calls", "push %rax; call before; pop %rax; ret", "prologue+0 50e8");
 }
 
+// Functions jump to such labels, and return from their frames there.
+#[test]
+fn label_behind_pushed_frame_is_no_function() {
+    let source = functions(&[
+        ("outer", ".cfi_startproc; .cfi_def_cfa %r10, 8; mov 8(%rsi), %rbx"),
+        ("restores", "mov 16(%rsi), %rdi; mov 24(%rsi), %rsi; mov %r10, %rsp; .cfi_def_cfa %rsp, 8; ret"),
+        ("another", "mov %rdi, %rax; add %rsi, %rax; ret; .cfi_endproc"),
+    ]);
+    let built = build("gcc -O2 -no-pie", "c", &source);
+    let mut binary = built.read();
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
+    let found = ["restores", "another"].map(|name| describe(find(&binary, name)));
+    assert!(found[0].contains("not a return address at entry"), "{found:?}");
+    assert!(found[1].contains("prologue+0"), "{found:?}");
+}
+
 // A hook at the end of the stack would not be taken for OCaml code by its runtime.
 #[test]
 fn code_of_ocaml_is_left_alone() {

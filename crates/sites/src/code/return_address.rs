@@ -33,6 +33,8 @@ pub(crate) struct Rows {
     /// Ranges in which the stack is as at a function's entry, in order: first address and the one
     /// behind.
     bare: Vec<(u64, u64)>,
+    /// Code of each frame description, in order: first address and the one behind.
+    described: Vec<(u64, u64)>,
     /// Jumps at which the stack is as at a function's entry, in functions without unwinding
     /// information.
     pub bare_jumps: BTreeSet<u64>,
@@ -49,9 +51,22 @@ impl Rows {
     /// Whether the stack at `address` is known to be as at a function's entry: the return address
     /// is on top.
     pub fn is_bare(&self, address: u64) -> bool {
-        let after = self.bare.partition_point(|(start, _)| *start <= address);
-        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1) || self.bare_jumps.contains(&address)
+        has(&self.bare, address).is_some() || self.bare_jumps.contains(&address)
     }
+
+    /// Whether a frame description that begins before `address` has another stack there than at a
+    /// function's entry: jumps lead there, with a frame already set up.
+    pub fn is_within_frame(&self, address: u64) -> bool {
+        let within = has(&self.described, address).is_some_and(|start| start < address);
+        within && !self.is_bare(address)
+    }
+}
+
+/// Returns the beginning of the range that has `address`.
+fn has(ranges: &[(u64, u64)], address: u64) -> Option<u64> {
+    let after = ranges.partition_point(|(start, _)| *start <= address);
+    let (start, end) = *ranges.get(after.checked_sub(1)?)?;
+    (address < end).then_some(start)
 }
 
 /// Reads all unwinding information, or that of the code in these areas.
@@ -59,6 +74,7 @@ pub(crate) fn rows(image: &Image<'_>, areas: Option<&Areas>) -> Rows {
     let mut found = Rows::default();
     read(image, areas, &mut found);
     found.bare.sort_unstable();
+    found.described.sort_unstable();
     found.unread.sort_unstable();
     found
 }
@@ -94,13 +110,15 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
             }
         }
         // A landing pad may lie in another function's code.
-        if !concerns(&(fde.initial_address()..fde.initial_address().saturating_add(fde.len()))) {
+        let code = fde.initial_address()..fde.initial_address().saturating_add(fde.len());
+        if !concerns(&code) {
             continue;
         }
         // The common entry (CIE) is evaluated for each frame.
         let Some(left) = budget.checked_sub(fde.cie().entry_len() as u64) else { return };
         budget = left;
         let Ok(mut rows) = fde.rows(&section, &bases, &mut context) else { continue };
+        found.described.push((code.start, code.end));
         while let Ok(Some(row)) = rows.next_row() {
             let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else { continue };
             let register = match register {

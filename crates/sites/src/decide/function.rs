@@ -49,9 +49,13 @@ fn is_ocaml_name(name: &str) -> bool {
     module.is_some_and(|module| module.contains("__") || module.contains('.'))
 }
 
-/// Whether the unwinding information has another stack at the entry than behind a call.
+/// Whether the unwinding information has another stack at the entry than behind a call, also where
+/// the entry is a label in the middle of other code: gcc's `__sse_resms64x_12`, to which functions
+/// jump, returns from their frame.
 pub(super) fn has_odd_stack(facts: &FunctionFacts<'_>) -> Option<Reason> {
-    (facts.file.frames.get(&facts.address) == Some(&false)).then_some(Reason::OddStack)
+    let FunctionFacts { file, address, .. } = *facts;
+    let is_part = file.frames.get(&address) == Some(&false) || file.rows.is_within_frame(address);
+    is_part.then_some(Reason::OddStack)
 }
 
 /// Whether it is not proven to be a function. Code without references never runs, unless an
