@@ -8,6 +8,7 @@ use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, addresses, compare, regis
 use calltap_sites::Poll;
 use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type};
 use calltap_trace::{Captured, Value, ValueForm};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The values that are read at a function's calls.
@@ -104,6 +105,9 @@ struct Builder {
     /// Steps at the exit.
     exit: Vec<u64>,
     captured: Captured,
+    /// Items that are read already, with their forms: several rules may name a function.
+    arguments: HashSet<(String, Option<Form>)>,
+    results: HashSet<(String, Option<Form>)>,
     left_out: Vec<Reason>,
     /// Bytes of the stack that are copied.
     copied: Option<u32>,
@@ -124,6 +128,9 @@ impl Builder {
             if is_result(&item.operand) {
                 return Err(Reason::ResultOnly { name: item.name });
             }
+            if !self.arguments.insert((item.name.clone(), item.form)) {
+                continue;
+            }
             match read(&item, known, &mut self.entry) {
                 Ok(form) => self.captured.arguments.push(Value { name: item.name, form }),
                 Err(why) if all => self.left_out.push(why),
@@ -139,6 +146,9 @@ impl Builder {
         for item in if all { result(known) } else { rule.items.clone() } {
             if !is_result(&item.operand) {
                 return Err(Reason::EntryOnly { name: item.name });
+            }
+            if !self.results.insert((item.name.clone(), item.form)) {
+                continue;
             }
             match read(&item, known, &mut self.exit) {
                 Ok(form) => self.captured.results.push(Value { name: item.name, form }),

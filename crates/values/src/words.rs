@@ -42,7 +42,7 @@ pub enum Operand {
 }
 
 /// Form in which a value is stored and shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Form {
     /// A signed number of this many bytes.
     Signed(u8),

@@ -35,10 +35,21 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     Ok(words)
 }
 
-/// Splits rules that are lists of functions. Behind an `@`, commas separate items.
+/// Splits lists of rules: `f,g@a,b,h@c` is `f`, `g@a,b` and `h@c`.
 fn rules(texts: Vec<String>) -> Vec<String> {
-    let split = |text: String| if text.contains('@') { vec![text] } else { split_list(&text) };
-    texts.into_iter().flat_map(split).collect()
+    texts.iter().flat_map(|text| split_rules(text)).collect()
+}
+
+fn split_rules(text: &str) -> Vec<String> {
+    let mut rules: Vec<String> = Vec::new();
+    for part in split_list(text) {
+        match rules.last_mut() {
+            // Behind an `@`, commas separate items.
+            Some(rule) if rule.contains('@') && !part.contains('@') => *rule += &format!(",{part}"),
+            _ => rules.push(part),
+        }
+    }
+    rules
 }
 
 /// Replaces the rule `all` by the functions of the filter: all functions if it names none.
@@ -70,5 +81,18 @@ pub fn python(given: &Arguments) -> Result<Vec<String>> {
     match python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
         Some(glob) => bail!("--python: '{glob}': only * and ? stand for other characters in its patterns"),
         None => Ok(python),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_rules;
+
+    #[test]
+    fn lists_of_rules_are_split_at_functions() {
+        assert_eq!(split_rules("f,g@a,b,h@c"), ["f", "g@a,b", "h@c"]);
+        assert_eq!(split_rules("f(int, long)@arg1,arg2"), ["f(int, long)@arg1,arg2"]);
+        assert_eq!(split_rules("f@+8(arg1),*"), ["f@+8(arg1),*"]);
+        assert_eq!(split_rules(""), [""]);
     }
 }

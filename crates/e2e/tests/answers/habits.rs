@@ -79,6 +79,9 @@ fn values_of_all_filtered_functions_and_of_results() {
     run(&["record", "-q", "-o", &trace, "-A", "all", "-R", "all", "--", &path]);
     let (calls, _) = run(&["replay", "-n", "40", &trace]);
     assert!(calls.contains("lap(n=0)") && calls.contains("leaf(n=9); /* ret=10 */"), "{calls}");
+    run(&["record", "-q", "-o", &trace, "-A", "all,leaf@n,lap@arg1/x64", "--", &path]);
+    let (calls, _) = run(&["replay", "-n", "40", &trace]);
+    assert!(calls.contains("lap(n=0, arg1=0x0)") && calls.contains("leaf(n=9);"), "{calls}");
     let (calls, _) = run(&["watch", "leaf", "-R", "retval/x64", "-n", "12", "--", &path]);
     assert!(calls.contains("ret=0xa"), "{calls}");
 }

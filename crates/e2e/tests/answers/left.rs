@@ -394,9 +394,8 @@ fn check_event_loop(trace: &str, what: &str) {
     let mut counts = BTreeMap::<String, u64>::new();
     for [function, caller] in columns_of(trace, ["function", "caller"]) {
         // Attached to, coroutines that wait are known once the loop has made a call.
-        let is_first = is_attached
-            && caller == "wait_io"
-            && ["connection", "parse", "wait_io"].contains(&&*function);
+        let is_first =
+            is_attached && caller == "wait_io" && ["connection", "parse", "wait_io"].contains(&&*function);
         first += u64::from(is_first);
         let is_right = is_first || caller.is_empty() || callers.get(&*function) == Some(&&*caller);
         assert!(is_right || !callers.contains_key(&*function), "{what}: {caller} calls {function}");
