@@ -101,6 +101,16 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     text
 }
 
+/// Returns the head of a view or an export of call paths: their times have the known part of calls
+/// that are cut, which [`report`](crate::report) leaves out of its sums.
+pub fn head_of_paths(source: &dyn Source, totals: &Totals) -> String {
+    let mut text = head(source, totals);
+    if totals.unfinished + totals.left + totals.thread_ended + totals.outside + totals.cut > 0 {
+        text += "# calls without a known end count until they were last known to run\n";
+    }
+    text
+}
+
 /// Formats `8 events and 1 mark`: of `all` events read, those that the program recorded, as
 /// `calltap record` counts them, and the marks that the recorder added.
 pub(crate) fn events_and_marks(all: u64, marks: u64) -> String {

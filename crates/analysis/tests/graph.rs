@@ -202,6 +202,7 @@ fn paths_count_unfinished_and_lost_calls() {
         "
         # 9 events and 2 marks, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
         # 2 calls unfinished, 3 calls cut by lost events or by switching functions off
+        # calls without a known end count until they were last known to run
               TOTAL        SELF       %       CALLS  FUNCTION
              600 ns      520 ns  100.00           3  main  [1 cut]
               80 ns       50 ns   13.33           3    read  [3 cut]
@@ -214,6 +215,7 @@ fn paths_count_unfinished_and_lost_calls() {
         "
         # 9 events and 2 marks, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
         # 2 calls unfinished, 3 calls cut by lost events or by switching functions off
+        # calls without a known end count until they were last known to run
         # read: 3 calls
 
         callers of read, innermost first:

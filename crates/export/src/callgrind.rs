@@ -126,7 +126,7 @@ fn write(
         writeln!(out, "pid: {}", process.pid)?;
     }
     writeln!(out, "cmd: {}", one_line(&command(source)))?;
-    for line in calltap_analysis::head::head(source, totals).lines() {
+    for line in calltap_analysis::head::head_of_paths(source, totals).lines() {
         writeln!(out, "desc: calltap: {}", one_line(line.strip_prefix("# ").unwrap_or(line)))?;
     }
     writeln!(out, "positions: line")?;

@@ -380,7 +380,7 @@ impl Exporter<'_> {
         let timed = self.source.has_time() && self.weights.iter().any(|&(ticks, _)| ticks > 0);
         let mut profile = serde_json::to_value(&self.profile)?;
         // The profiler shows these notes with the profile's other data.
-        let mut notes: Vec<String> = calltap_analysis::head::head(self.source, totals)
+        let mut notes: Vec<String> = calltap_analysis::head::head_of_paths(self.source, totals)
             .lines()
             .map(|line| line.replace("# ", ""))
             .collect();

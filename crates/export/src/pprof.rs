@@ -188,7 +188,7 @@ impl Writer<'_> {
         }
         let mut comments = vec![command(self.source)];
         comments.extend(
-            calltap_analysis::head::head(self.source, totals)
+            calltap_analysis::head::head_of_paths(self.source, totals)
                 .lines()
                 .map(|line| line.strip_prefix("# ").unwrap_or(line).to_owned()),
         );

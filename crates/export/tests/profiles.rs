@@ -105,6 +105,7 @@ const CALLGRIND: &str = "
     cmd:
     desc: calltap: 10 events and 1 mark, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
     desc: calltap: 2 calls unfinished, 1 call left without returning
+    desc: calltap: calls without a known end count until they were last known to run
     positions: line
     event: ns : Nanoseconds
     events: ns
@@ -341,6 +342,7 @@ fn pprof_gets_calls_and_own_time_by_path() {
         #
         # 10 events and 1 mark, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
         # 2 calls unfinished, 1 call left without returning
+        # calls without a known end count until they were last known to run
     ",
     );
     let options = Options { by_thread: true, ..Options::default() };

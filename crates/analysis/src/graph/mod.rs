@@ -5,7 +5,7 @@ mod nodes;
 mod table;
 
 use crate::error::Error;
-use crate::head::head;
+use crate::head::head_of_paths;
 use crate::names::Names;
 use crate::paths::{self, NODES, Of};
 use crate::sources::drive::Progress;
@@ -58,7 +58,7 @@ pub fn write(
     if options.json {
         return write_json(source, &names, &paths, options, out);
     }
-    let mut text = head(source, &totals).into_bytes();
+    let mut text = head_of_paths(source, &totals).into_bytes();
     if paths.merged > 0 {
         let calls = counted(paths.merged, "call");
         writeln!(text, "# {}: {calls} shown as part of their callers", paths.limits_met())?;
