@@ -2,23 +2,25 @@
 
 use crate::pages::{Column, Dictionary, Text, plain};
 use crate::place::Part;
-use crate::row::{Group, Presence, Row};
+use crate::row::{Common, Group, Presence, Row};
+use crate::runs::Runs;
 use crate::texts::{Texts, Values};
 use parquet::basic::Compression;
-use parquet::column::writer::{get_column_writer, get_typed_column_writer_mut};
-use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
-use parquet::file::properties::{WriterProperties, WriterPropertiesPtr, WriterVersion};
-use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnDescPtr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
+use std::iter::repeat_n;
+use std::mem;
 use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 /// Schema of the table; `docs/guides/fleet.md` describes each column. Starts are stored twice, as
 /// Spark reads no timestamps in nanoseconds.
@@ -56,6 +58,8 @@ pub const GROUP: usize = 1 << 17;
 const DISTINCT: usize = 1 << 12;
 /// Maximum depth for which a dictionary is used.
 const DEEPEST: i32 = 1 << 12;
+/// Maximum number of bytes of the texts of a dictionary.
+const LONGEST_TEXTS: usize = 1 << 20;
 /// Groups with fewer rows are encoded by one thread.
 const WORTH_SHARING: usize = 1 << 12;
 /// Maximum number of encoding threads besides the reading one.
@@ -67,7 +71,10 @@ const ROWS: u64 = 1 << 23;
 pub struct DatasetFile {
     part: Part,
     writer: SerializedFileWriter<BufWriter<File>>,
+    texts: Arc<Texts>,
     rows: Group,
+    /// The group before, encoded while `rows` fills.
+    before: Option<FullGroup>,
 }
 
 /// The path of a file, and the error.
@@ -86,7 +93,7 @@ fn failed(part: &Part, error: ParquetError) -> Failed {
 
 impl DatasetFile {
     /// Creates the file, and its directory if necessary.
-    pub fn create(part: Part) -> Result<DatasetFile, Failed> {
+    pub fn create(part: Part, texts: Arc<Texts>) -> Result<DatasetFile, Failed> {
         let open = || {
             part.now.parent().map_or(Ok(()), fs::create_dir_all)?;
             File::create(&part.now)
@@ -105,14 +112,17 @@ impl DatasetFile {
         Ok(DatasetFile {
             writer: writer.map_err(|error| failed(&part, error))?,
             part,
+            texts,
             rows: Group::default(),
+            before: None,
         })
     }
 
-    /// Adds a row.
-    pub fn push(&mut self, row: Row, texts: &Texts) -> Result<(), Failed> {
-        self.rows.push(row, texts);
-        if self.rows.len() < GROUP { Ok(()) } else { self.write(texts) }
+    /// Adds a row, and takes its texts.
+    #[inline]
+    pub fn push(&mut self, row: &mut Row) -> Result<(), Failed> {
+        self.rows.push(row, &self.texts);
+        if self.rows.len() < GROUP { Ok(()) } else { self.write() }
     }
 
     /// Whether the file has its maximum number of rows.
@@ -121,148 +131,208 @@ impl DatasetFile {
     }
 
     /// Completes the file.
-    pub fn finish(mut self, texts: &Texts) -> Result<Part, Failed> {
-        self.write(texts)?;
+    pub fn finish(mut self) -> Result<Part, Failed> {
+        self.write()?;
+        self.append()?;
         self.writer.close().map_err(|error| failed(&self.part, error))?;
         Ok(self.part)
     }
 
-    fn write(&mut self, texts: &Texts) -> Result<(), Failed> {
+    /// Has the rows encoded, after those before have been appended.
+    fn write(&mut self) -> Result<(), Failed> {
         if self.rows.len() > 0 {
             self.part.rows += self.rows.len() as u64;
-            let written = write_group(&mut self.writer, &self.rows, texts);
-            self.rows.clear();
-            written.map_err(|error| failed(&self.part, error))?;
+            let empty = self.append()?;
+            let rows = mem::replace(&mut self.rows, empty);
+            let (columns, texts) = (self.writer.schema_descr().columns().to_vec(), self.texts.clone());
+            self.before = Some(FullGroup::start(Encoder { rows, columns, texts }));
         }
         Ok(())
     }
+
+    /// Appends the group before; returns it, emptied, for further rows.
+    fn append(&mut self) -> Result<Group, Failed> {
+        let Some(before) = self.before.take() else { return Ok(Group::default()) };
+        let (columns, group) = before.finish();
+        append_columns(&mut self.writer, columns).map_err(|error| failed(&self.part, error))?;
+        Ok(group)
+    }
 }
 
-/// Encodes the columns on as many threads as there are processors, and appends them in order, so
-/// that the file does not depend on the assignment of columns to threads.
-fn write_group(
+/// Appends the columns in order, so that the file does not depend on which thread encoded which.
+fn append_columns(
     writer: &mut SerializedFileWriter<BufWriter<File>>,
-    rows: &Group,
-    texts: &Texts,
+    columns: Vec<Column>,
 ) -> Result<(), ParquetError> {
-    let (columns, properties) = (writer.schema_descr().columns().to_vec(), writer.properties().clone());
-    let next = AtomicUsize::new(0);
-    let encode_some = || {
-        let mut done: Vec<(usize, Column)> = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(column) = columns.get(number) else { return done };
-            done.push((number, encode(column, &properties, rows, texts)));
-        }
-    };
-    let processors = thread::available_parallelism().map_or(1, |count| count.get());
-    let others = if rows.len() < WORTH_SHARING { 0 } else { (processors - 1).min(MOST_OTHERS) };
-    let mut encoded = thread::scope(|scope| {
-        let start = |_| thread::Builder::new().spawn_scoped(scope, encode_some).ok();
-        let others: Vec<_> = (0..others).map_while(start).collect();
-        let mut all = encode_some();
-        for other in others {
-            all.extend(other.join().unwrap_or_else(|why| panic::resume_unwind(why)));
-        }
-        all
-    });
-    encoded.sort_unstable_by_key(|(number, _)| *number);
     let mut group = writer.next_row_group()?;
-    for (_, column) in encoded {
+    for column in columns {
         let (bytes, written) = column?;
         group.append_column(&bytes, written)?;
     }
     group.close().map(drop)
 }
 
-fn encode(
-    descriptor: &ColumnDescPtr,
-    properties: &WriterPropertiesPtr,
-    rows: &Group,
-    texts: &Texts,
-) -> Column {
+/// Encodes the columns of a group.
+struct Encoder {
+    rows: Group,
+    columns: Vec<ColumnDescPtr>,
+    texts: Arc<Texts>,
+}
+
+impl Encoder {
+    /// Encodes all columns, on this thread and some others.
+    fn encode(&self, others: usize) -> Vec<Column> {
+        let next = AtomicUsize::new(0);
+        let encode_some = || {
+            let mut done: Vec<(usize, Column)> = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(column) = self.columns.get(number) else { return done };
+                done.push((number, encode(column, &self.rows, &self.texts)));
+            }
+        };
+        let mut encoded = thread::scope(|scope| {
+            let start = |_| thread::Builder::new().spawn_scoped(scope, encode_some).ok();
+            let others: Vec<_> = (0..others).map_while(start).collect();
+            let mut all = encode_some();
+            for other in others {
+                all.extend(other.join().unwrap_or_else(|why| panic::resume_unwind(why)));
+            }
+            all
+        });
+        encoded.sort_unstable_by_key(|(number, _)| *number);
+        encoded.into_iter().map(|(_, column)| column).collect()
+    }
+}
+
+/// A full group.
+struct FullGroup {
+    encoder: Arc<Encoder>,
+    /// The thread that encodes it, while this one reads further calls.
+    thread: Option<JoinHandle<Vec<Column>>>,
+}
+
+impl FullGroup {
+    /// Starts encoding, if the group is large and there are processors for it.
+    fn start(encoder: Encoder) -> FullGroup {
+        let encoder = Arc::new(encoder);
+        let processors = thread::available_parallelism().map_or(1, |count| count.get());
+        // One processor reads, one encodes.
+        let others = processors.checked_sub(2).filter(|_| encoder.rows.len() >= WORTH_SHARING);
+        let thread = others.and_then(|others| {
+            let encoder = encoder.clone();
+            thread::Builder::new().spawn(move || encoder.encode(others.min(MOST_OTHERS))).ok()
+        });
+        FullGroup { encoder, thread }
+    }
+
+    /// Returns the columns, and the group, emptied, for further rows.
+    fn finish(self) -> (Vec<Column>, Group) {
+        let columns = match self.thread {
+            Some(thread) => thread.join().unwrap_or_else(|why| panic::resume_unwind(why)),
+            None => self.encoder.encode(0),
+        };
+        let mut rows = Arc::into_inner(self.encoder).map(|encoder| encoder.rows).unwrap_or_default();
+        rows.clear();
+        (columns, rows)
+    }
+}
+
+fn encode(descriptor: &ColumnDescPtr, rows: &Group, texts: &Texts) -> Column {
     let by_site = |values: &Values<ByteArray>| keyed_texts(descriptor, values, &rows.sites);
-    let counts = |(presence, values): &(Presence, Vec<i64>)| numbers(descriptor, Some(presence), values);
+    let threads = || rows.column(|common| texts.thread(common.thread));
+    let shared = |of: &dyn Fn(&Common) -> Option<u64>| {
+        numbers(descriptor, &rows.presence(|common| of(common).is_some()), &rows.column(of))
+    };
+    let times = |presence: &dyn Fn(&Common) -> bool, times: &[i64]| {
+        durations(descriptor, &rows.presence(presence), times)
+    };
+    let started = || rows.presence(|common| common.has_start);
     match descriptor.name() {
-        "pid" => keyed_ids(descriptor, &texts.pid, &rows.threads),
-        "tid" => keyed_ids(descriptor, &texts.tid, &rows.threads),
-        "thread" => keyed_texts(descriptor, &texts.thread, &rows.threads),
+        "pid" => keyed_ids(descriptor, &texts.pid, &threads()),
+        "tid" => keyed_ids(descriptor, &texts.tid, &threads()),
+        "thread" => keyed_texts(descriptor, &texts.thread, &threads()),
         "function" => by_site(&texts.function),
         "linker_name" => by_site(&texts.linker_name),
         "module" => by_site(&texts.module),
         "build_id" => by_site(&texts.build_id),
         "start" => {
-            let (presence, start) = &rows.start;
-            plain(descriptor, Some(presence), start.iter().map(|ns| ns.div_euclid(1000)))
+            let micros: Vec<i64> = rows.start.iter().map(|ns| ns.div_euclid(1000)).collect();
+            plain(descriptor, Some(&started()), &micros)
         }
-        "start_ns" => plain(descriptor, Some(&rows.start.0), rows.start.1.iter().copied()),
-        "duration_ns" => numbers(descriptor, Some(&rows.timed), &rows.times[0]),
-        "self_ns" => numbers(descriptor, Some(&rows.timed), &rows.times[1]),
+        "start_ns" => plain(descriptor, Some(&started()), &rows.start),
+        "duration_ns" => times(&|common| common.is_timed, &rows.times[0]),
+        "self_ns" => times(&|common| common.is_timed, &rows.times[1]),
         "depth" => depths(descriptor, &rows.depths),
         "parent" => keyed_texts(descriptor, &texts.function, &rows.callers),
-        "ending" => keyed_texts(descriptor, &texts.ending, &rows.endings),
-        "calls" => numbers(descriptor, None, &rows.calls),
-        "arguments" => json(descriptor, properties, &rows.arguments),
-        "results" => json(descriptor, properties, &rows.results),
-        "cpu_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[0]),
-        "runnable_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[1]),
-        "blocked_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[2]),
-        "tracing_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[3]),
-        "faults" => counts(&rows.incidents[0]),
-        "major_faults" => counts(&rows.incidents[1]),
-        "migrations" => counts(&rows.incidents[2]),
-        "signals" => counts(&rows.incidents[3]),
+        "ending" => keyed_texts(descriptor, &texts.ending, &rows.column(Common::ending)),
+        "calls" => shared(&|common| Some(common.calls.into())),
+        "arguments" => json(descriptor, &rows.presence(|common| common.has_arguments), &rows.arguments),
+        "results" => json(descriptor, &rows.presence(|common| common.has_results), &rows.results),
+        "cpu_ns" => times(&|common| common.off.is_some(), &rows.cpu),
+        "runnable_ns" => shared(&|common| Some(common.off?[0])),
+        "blocked_ns" => shared(&|common| Some(common.off?[1])),
+        "tracing_ns" => shared(&|common| Some(common.off?[2])),
+        "faults" => shared(&|common| common.incidents[0]),
+        "major_faults" => shared(&|common| common.incidents[1]),
+        "migrations" => shared(&|common| common.incidents[2]),
+        "signals" => shared(&|common| common.incidents[3]),
         other => Err(ParquetError::General(format!("a column {other} without values"))),
     }
 }
 
 /// Encodes a column of ids by key; every key has one.
-fn keyed_ids(descriptor: &ColumnDescPtr, ids: &Values<i32>, keys: &[u32]) -> Column {
+fn keyed_ids(descriptor: &ColumnDescPtr, ids: &Values<i32>, keys: &Runs<u32>) -> Column {
     Dictionary::keyed(keys, ids, |id| *id).0.encode(descriptor, None)
 }
 
 /// Encodes a column of texts by key.
-fn keyed_texts(descriptor: &ColumnDescPtr, texts: &Values<ByteArray>, keys: &[u32]) -> Column {
+fn keyed_texts(descriptor: &ColumnDescPtr, texts: &Values<ByteArray>, keys: &Runs<u32>) -> Column {
     let (dictionary, presence) = Dictionary::keyed(keys, texts, |text| Text(text.data()));
     dictionary.encode(descriptor, Some(&presence).filter(|_| descriptor.max_def_level() > 0))
 }
 
 /// Encodes a column of depths, which are small.
-fn depths(descriptor: &ColumnDescPtr, depths: &[i32]) -> Column {
-    match depths.iter().max() {
+fn depths(descriptor: &ColumnDescPtr, depths: &Runs<i32>) -> Column {
+    match depths.iter().map(|(depth, _)| depth).max() {
         Some(deepest @ 0..=DEEPEST) => {
-            let numbers = depths.iter().map(|depth| *depth as u32);
-            Dictionary::numbered(numbers, *deepest as usize + 1, |depth| depth as i32)
-                .encode(descriptor, None)
+            let numbers = depths.iter().map(|(depth, rows)| (depth as u32, rows));
+            Dictionary::numbered(numbers, deepest as usize + 1, |depth| depth as i32).encode(descriptor, None)
         }
-        _ => plain(descriptor, None, depths.iter().copied()),
+        _ => plain(descriptor, None, &depths.values().collect::<Vec<i32>>()),
     }
 }
 
-/// Encodes a column of numbers, with a dictionary if there are few distinct ones: short calls take
-/// one of a few times.
-fn numbers(descriptor: &ColumnDescPtr, presence: Option<&Presence>, values: &[i64]) -> Column {
-    match Dictionary::of(values, DISTINCT) {
+/// Encodes a column of numbers that rows mostly share.
+fn numbers(descriptor: &ColumnDescPtr, presence: &Presence, numbers: &Runs<Option<u64>>) -> Column {
+    let present = || numbers.iter().filter_map(|(number, rows)| Some((number? as i64, rows)));
+    let presence = Some(presence).filter(|_| descriptor.max_def_level() > 0);
+    match Dictionary::of(present(), DISTINCT) {
         Some(dictionary) => dictionary.encode(descriptor, presence),
-        None => plain(descriptor, presence, values.iter().copied()),
+        None => plain(
+            descriptor,
+            presence,
+            &present().flat_map(|(number, rows)| repeat_n(number, rows)).collect::<Vec<i64>>(),
+        ),
     }
 }
 
-/// Encodes a column of JSON with the library's writer, which finds equal texts.
-fn json(
-    descriptor: &ColumnDescPtr,
-    properties: &WriterPropertiesPtr,
-    (presence, texts): &(Presence, Vec<Box<str>>),
-) -> Column {
-    if texts.is_empty() {
-        return Dictionary::numbered([].into_iter(), 0, |_| Text(&[])).encode(descriptor, Some(presence));
+/// Encodes a column of durations, with a dictionary if there are few distinct ones: short calls
+/// take one of a few times.
+fn durations(descriptor: &ColumnDescPtr, presence: &Presence, times: &[i64]) -> Column {
+    match Dictionary::of(times.iter().map(|time| (*time, 1)), DISTINCT) {
+        Some(dictionary) => dictionary.encode(descriptor, Some(presence)),
+        None => plain(descriptor, Some(presence), times),
     }
-    let mut sink = TrackedWrite::new(Vec::new());
-    let pages = Box::new(SerializedPageWriter::new(&mut sink));
-    let mut column = get_column_writer(descriptor.clone(), properties.clone(), pages);
-    let levels: Vec<i16> = presence.of.iter().map(|is_present| i16::from(*is_present)).collect();
-    let values: Vec<ByteArray> = texts.iter().map(|text| ByteArray::from(&**text)).collect();
-    get_typed_column_writer_mut::<ByteArrayType>(&mut column).write_batch(&values, Some(&levels), None)?;
-    let written = column.close()?;
-    Ok((sink.into_inner()?.into(), written))
+}
+
+/// Encodes a column of JSON, with a dictionary unless the distinct texts are long or many.
+fn json(descriptor: &ColumnDescPtr, presence: &Presence, texts: &[Box<str>]) -> Column {
+    match Dictionary::of_texts(texts, LONGEST_TEXTS) {
+        Some(dictionary) => dictionary.encode(descriptor, Some(presence)),
+        None => {
+            let texts: Vec<Text<'_>> = texts.iter().map(|text| Text(text.as_bytes())).collect();
+            plain(descriptor, Some(presence), &texts)
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Parquet's hybrid encoding of small numbers: runs of one value, and bit-packed groups of eight
 //! values.
 
+use std::iter::repeat_n;
+
 /// Appends the length of a run as a varint.
 fn put_length(mut word: u64, out: &mut Vec<u8>) {
     while word >= 0x80 {
@@ -11,7 +13,7 @@ fn put_length(mut word: u64, out: &mut Vec<u8>) {
 }
 
 /// Appends a run of `count` equal values of `width` bits.
-pub fn one_run(value: u32, count: usize, width: u32, out: &mut Vec<u8>) {
+fn one_run(value: u32, count: usize, width: u32, out: &mut Vec<u8>) {
     put_length((count as u64) << 1, out);
     out.extend_from_slice(&value.to_le_bytes()[..width.div_ceil(8) as usize]);
 }
@@ -40,28 +42,29 @@ fn packed(values: &[u32], width: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends values of `width` bits, as runs where eight in a row are equal.
-pub fn hybrid(values: &[u32], width: u32, out: &mut Vec<u8>) {
-    let (mut at, mut packed_from) = (0, 0);
-    while at < values.len() {
-        let group = &values[at..values.len().min(at + GROUP)];
-        let first = group[0];
-        if group.iter().any(|value| *value != first) {
-            at += group.len();
-            continue;
+/// Appends runs of values of `width` bits: bit-packed, but for eight and more equal ones in a row.
+pub fn hybrid(runs: impl Iterator<Item = (u32, usize)>, width: u32, out: &mut Vec<u8>) {
+    let mut mixed: Vec<u32> = Vec::new();
+    for (value, count) in runs {
+        // Packed values come in groups of eight, so that a run may begin behind whole groups only.
+        let filling = count.min(mixed.len().next_multiple_of(GROUP) - mixed.len());
+        let rest = count - filling;
+        if rest < GROUP {
+            mixed.extend(repeat_n(value, count));
+        } else {
+            mixed.extend(repeat_n(value, filling));
+            packed(&mixed, width, out);
+            mixed.clear();
+            one_run(value, rest, width, out);
         }
-        let run = values[at..].iter().take_while(|value| **value == first).count();
-        packed(&values[packed_from..at], width, out);
-        one_run(first, run, width, out);
-        at += run;
-        packed_from = at;
     }
-    packed(&values[packed_from..], width, out);
+    packed(&mixed, width, out);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runs::Runs;
 
     /// Decodes the values by the description of the format.
     fn read(mut bytes: &[u8], width: u32, count: usize) -> Vec<u32> {
@@ -97,7 +100,7 @@ mod tests {
 
     fn check(values: &[u32], width: u32) {
         let mut bytes = Vec::new();
-        hybrid(values, width, &mut bytes);
+        hybrid(values.iter().copied().collect::<Runs<u32>>().iter(), width, &mut bytes);
         assert_eq!(read(&bytes, width, values.len()), values, "{width} bits");
     }
 
@@ -121,7 +124,7 @@ mod tests {
     #[test]
     fn a_run_takes_a_few_bytes() {
         let mut bytes = Vec::new();
-        hybrid(&[3; 100_000], 2, &mut bytes);
+        hybrid([(3, 100_000)].into_iter(), 2, &mut bytes);
         assert_eq!(bytes.len(), 4);
     }
 }

@@ -13,6 +13,7 @@ mod pages;
 mod place;
 mod row;
 mod rows;
+mod runs;
 mod texts;
 
 use calltap_analysis::{Names, Progress, Source, Totals, run_threads, threads_with_events};
@@ -21,6 +22,7 @@ use place::Destination;
 use rows::Rows;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use texts::Texts;
 
 /// A failure to write a dataset.
@@ -55,7 +57,7 @@ pub struct Written {
 pub fn export(source: &dyn Source, directory: &Path, progress: Progress<'_>) -> Result<Written, Error> {
     let meta = source.meta();
     let place = Destination::new(directory, meta);
-    let texts = Texts::new(meta, &Names::new(meta, false));
+    let texts = Arc::new(Texts::new(meta, &Names::new(meta, false)));
     // Threads of processes with the same name are read one after the other, so that few files are
     // open at a time.
     let name = |thread: &ThreadId| {
@@ -64,7 +66,7 @@ pub fn export(source: &dyn Source, directory: &Path, progress: Progress<'_>) -> 
     };
     let mut threads = threads_with_events(source);
     threads.sort_by_key(|thread| (name(thread), *thread));
-    let mut rows = Rows::new(source, &place, &texts);
+    let mut rows = Rows::new(source, &place, texts);
     let ran = run_threads(source, &threads, &mut rows, progress);
     let (written, failed) = rows.finish();
     let path = |(path, source)| Error::File { path, source };

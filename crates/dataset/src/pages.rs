@@ -5,8 +5,9 @@
 //! numbers already, so that a page takes a few operations per row. The output equals that of the
 //! library's writers: version 1.0 of the format, Snappy, RLE_DICTIONARY or PLAIN.
 
-use crate::hybrid::{hybrid, one_run};
+use crate::hybrid::hybrid;
 use crate::row::Presence;
+use crate::runs::Runs;
 use crate::texts::{NONE, Values};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, PageType};
@@ -19,14 +20,15 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use std::collections::HashMap;
+use zerocopy::IntoBytes;
 
 /// An encoded column of a group: its bytes, and its metadata for the file's index.
 pub type Column = Result<(Bytes, ColumnCloseResult), ParquetError>;
 
 /// A value in pages and statistics.
 pub trait Value: Clone + Ord {
-    /// Appends the value in PLAIN encoding.
-    fn put(&self, page: &mut Vec<u8>);
+    /// Appends values in PLAIN encoding.
+    fn put(values: &[Self], page: &mut Vec<u8>);
 
     /// Makes the statistics of a column from its least and greatest value and the number of rows
     /// without a value.
@@ -36,9 +38,10 @@ pub trait Value: Clone + Ord {
 macro_rules! integer {
     ($of:ty, $variant:ident) => {
         impl Value for $of {
-            #[inline(always)]
-            fn put(&self, page: &mut Vec<u8>) {
-                page.extend_from_slice(&self.to_le_bytes());
+            fn put(values: &[Self], page: &mut Vec<u8>) {
+                // The format's byte order is that of every processor on which calltap runs.
+                const { assert!(cfg!(target_endian = "little")) };
+                page.extend_from_slice(values.as_bytes());
             }
 
             fn statistics(range: Option<(Self, Self)>, nulls: u64) -> Statistics {
@@ -54,13 +57,15 @@ integer!(i32, Int32);
 integer!(i64, Int64);
 
 /// A text, ordered by its bytes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text<'a>(pub &'a [u8]);
 
 impl Value for Text<'_> {
-    fn put(&self, page: &mut Vec<u8>) {
-        page.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
-        page.extend_from_slice(self.0);
+    fn put(values: &[Self], page: &mut Vec<u8>) {
+        for text in values {
+            page.extend_from_slice(&(text.0.len() as u32).to_le_bytes());
+            page.extend_from_slice(text.0);
+        }
     }
 
     fn statistics(range: Option<(Self, Self)>, nulls: u64) -> Statistics {
@@ -158,45 +163,37 @@ impl Chunk {
 fn levels(presence: Option<&Presence>) -> Vec<u8> {
     let Some(presence) = presence else { return Vec::new() };
     let mut page = vec![0; size_of::<u32>()];
-    match presence.nulls {
-        0 => one_run(1, presence.of.len(), 1, &mut page),
-        _ => hybrid(&presence.of.iter().map(|own| u32::from(*own)).collect::<Vec<u32>>(), 1, &mut page),
-    }
+    hybrid(presence.of.iter().map(|(own, count)| (u32::from(own), count)), 1, &mut page);
     let length = (page.len() - size_of::<u32>()) as u32;
     page[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
     page
 }
 
-fn widened<V: Value>(range: Option<(V, V)>, value: &V) -> Option<(V, V)> {
-    let Some((min, max)) = range else { return Some((value.clone(), value.clone())) };
-    Some((min.min(value.clone()), max.max(value.clone())))
+/// Returns the least and the greatest value.
+fn range<V: Value>(values: &[V]) -> Option<(V, V)> {
+    Some((values.iter().min()?.clone(), values.iter().max()?.clone()))
 }
 
 /// Encodes a column of mostly distinct values. `presence` says which rows have a value, if any may
 /// have none.
-pub fn plain<V: Value + Copy>(
-    descriptor: &ColumnDescPtr,
-    presence: Option<&Presence>,
-    values: impl ExactSizeIterator<Item = V>,
-) -> Column {
+pub fn plain<V: Value>(descriptor: &ColumnDescPtr, presence: Option<&Presence>, values: &[V]) -> Column {
     let mut page = levels(presence);
-    let (at, mut range) = (page.len(), None);
-    page.reserve(values.len() * size_of::<V>());
-    for value in values {
-        range = widened(range, &value);
-        value.put(&mut page);
-    }
-    let rows = presence.map_or((page.len() - at) / size_of::<V>(), |presence| presence.of.len());
+    V::put(values, &mut page);
+    let rows = presence.map_or(values.len(), |presence| presence.of.rows());
     let mut chunk = Chunk::new();
     chunk.data(&page, rows, Encoding::PLAIN)?;
-    chunk.close(descriptor, rows, V::statistics(range, presence.map_or(0, |presence| presence.nulls as u64)))
+    chunk.close(
+        descriptor,
+        rows,
+        V::statistics(range(values), presence.map_or(0, |presence| presence.nulls as u64)),
+    )
 }
 
 /// The distinct values of a group, numbered in the order of their first occurrence.
 pub struct Dictionary<V> {
     values: Vec<V>,
     /// Index of the value of each row that has one.
-    indices: Vec<u32>,
+    indices: Runs<u32>,
 }
 
 /// Index of a value that has not occurred yet.
@@ -214,35 +211,34 @@ fn index<V>(known: &mut [u32], values: &mut Vec<V>, number: u32, of: &impl Fn(us
 }
 
 impl<V: Value> Dictionary<V> {
-    /// Makes a dictionary from the rows' numbers, of `count` possible ones; `of` returns the value
-    /// of a number.
+    /// Makes a dictionary from runs of the rows' numbers, of `count` possible ones; `of` returns the
+    /// value of a number.
     pub fn numbered(
-        numbers: impl Iterator<Item = u32>,
+        numbers: impl Iterator<Item = (u32, usize)>,
         count: usize,
         of: impl Fn(usize) -> V,
     ) -> Dictionary<V> {
-        let (mut known, mut values) = (vec![UNSEEN; count], Vec::new());
-        let indices = numbers.map(|number| index(&mut known, &mut values, number, &of)).collect();
+        let (mut known, mut values, mut indices) = (vec![UNSEEN; count], Vec::new(), Runs::default());
+        numbers.for_each(|(number, rows)| indices.add(index(&mut known, &mut values, number, &of), rows));
         Dictionary { values, indices }
     }
 
     /// Makes a dictionary from the values of the rows' keys, and returns which rows have one.
     pub fn keyed<'a, T>(
-        keys: &[u32],
+        keys: &Runs<u32>,
         all: &'a Values<T>,
         of: impl Fn(&'a T) -> V,
     ) -> (Dictionary<V>, Presence) {
         let (mut by_number, mut values) = (vec![UNSEEN; all.values.len()], Vec::new());
         let mut by_key = vec![UNSEEN; all.keys()];
-        let mut indices: Vec<u32> = Vec::with_capacity(keys.len());
-        let mut nulls = 0;
-        for key in keys {
-            let own = match by_key.get_mut(*key as usize) {
+        let (mut indices, mut presence) = (Runs::default(), Presence::default());
+        for (key, rows) in keys.iter() {
+            let own = match by_key.get_mut(key as usize) {
                 // A key without a value has no index.
                 None => NONE,
                 Some(own) => {
                     if *own == UNSEEN {
-                        let number = all.number(*key);
+                        let number = all.number(key);
                         let of = |number: usize| of(&all.values[number]);
                         *own = if number == NONE {
                             NONE
@@ -253,15 +249,10 @@ impl<V: Value> Dictionary<V> {
                     *own
                 }
             };
-            nulls += usize::from(own == NONE);
-            indices.push(own);
-        }
-        let presence = match nulls {
-            0 => Presence { of: vec![true; keys.len()], nulls },
-            _ => Presence { of: indices.iter().map(|index| *index != NONE).collect(), nulls },
-        };
-        if nulls > 0 {
-            indices.retain(|index| *index != NONE);
+            presence.add(own != NONE, rows);
+            if own != NONE {
+                indices.add(own, rows);
+            }
         }
         (Dictionary { values, indices }, presence)
     }
@@ -270,25 +261,22 @@ impl<V: Value> Dictionary<V> {
     pub fn encode(&self, descriptor: &ColumnDescPtr, presence: Option<&Presence>) -> Column {
         let Self { values, indices } = self;
         let nulls = presence.map_or(0, |presence| presence.nulls as u64);
-        let rows = presence.map_or(indices.len(), |presence| presence.of.len());
+        let rows = presence.map_or(indices.rows(), |presence| presence.of.rows());
         let mut chunk = Chunk::new();
         if values.is_empty() {
             chunk.data(&levels(presence), rows, Encoding::PLAIN)?;
             return chunk.close(descriptor, rows, V::statistics(None, nulls));
         }
-        let (mut distinct, mut range) = (Vec::new(), None);
-        for value in values {
-            value.put(&mut distinct);
-            range = widened(range, value);
-        }
+        let mut distinct = Vec::new();
+        V::put(values, &mut distinct);
         let mut page = levels(presence);
         // The number of bits of the greatest index.
         let width = u32::BITS - (values.len().saturating_sub(1) as u32).leading_zeros();
         page.push(width as u8);
-        hybrid(indices, width, &mut page);
+        hybrid(indices.iter(), width, &mut page);
         chunk.dictionary(&distinct, values.len())?;
         chunk.data(&page, rows, Encoding::RLE_DICTIONARY)?;
-        chunk.close(descriptor, rows, V::statistics(range, nulls))
+        chunk.close(descriptor, rows, V::statistics(range(values), nulls))
     }
 }
 
@@ -296,24 +284,44 @@ impl<V: Value> Dictionary<V> {
 const SMALL: usize = 1 << 12;
 
 impl Dictionary<i64> {
-    /// Makes a dictionary of the numbers; `None` if more than `most` are distinct.
-    pub fn of(all: &[i64], most: usize) -> Option<Dictionary<i64>> {
+    /// Makes a dictionary of runs of numbers; `None` if more than `most` are distinct.
+    pub fn of(all: impl Iterator<Item = (i64, usize)>, most: usize) -> Option<Dictionary<i64>> {
         let (mut small, mut large) = (vec![UNSEEN; SMALL], HashMap::new());
-        let mut values = Vec::new();
-        let mut indices = Vec::with_capacity(all.len());
-        for value in all {
-            let known = match usize::try_from(*value).ok().and_then(|value| small.get_mut(value)) {
+        let (mut values, mut indices) = (Vec::new(), Runs::default());
+        for (value, rows) in all {
+            let known = match usize::try_from(value).ok().and_then(|value| small.get_mut(value)) {
                 Some(known) => known,
-                None => large.entry(*value).or_insert(UNSEEN),
+                None => large.entry(value).or_insert(UNSEEN),
             };
             if *known == UNSEEN {
                 if values.len() == most {
                     return None;
                 }
                 *known = values.len() as u32;
-                values.push(*value);
+                values.push(value);
             }
-            indices.push(*known);
+            indices.add(*known, rows);
+        }
+        Some(Dictionary { values, indices })
+    }
+}
+
+impl<'a> Dictionary<Text<'a>> {
+    /// Makes a dictionary of texts; `None` if the distinct ones have more than `most` bytes.
+    pub fn of_texts(all: &'a [Box<str>], most: usize) -> Option<Dictionary<Text<'a>>> {
+        let (mut known, mut bytes) = (HashMap::new(), 0);
+        let (mut values, mut indices) = (Vec::new(), Runs::default());
+        for text in all {
+            let text = Text(text.as_bytes());
+            let number = *known.entry(text).or_insert_with(|| {
+                values.push(text);
+                bytes += text.0.len();
+                values.len() as u32 - 1
+            });
+            if bytes > most {
+                return None;
+            }
+            indices.push(number);
         }
         Some(Dictionary { values, indices })
     }
@@ -358,23 +366,29 @@ mod tests {
     /// Returns the presence of rows of which every `skipped`-th has no value.
     fn presence(rows: usize, skipped: usize) -> Presence {
         let mut presence = Presence::default();
-        (0..rows).for_each(|row| presence.push(row % skipped != 0));
+        (0..rows).for_each(|row| presence.add(row % skipped != 0, 1));
         presence
+    }
+
+    /// Returns each value as a run of one row.
+    fn ones(values: &[i64]) -> impl Iterator<Item = (i64, usize)> {
+        values.iter().map(|value| (*value, 1))
     }
 
     fn check_numbers(rows: usize, skipped: usize, distinct: i64) {
         let presence = presence(rows, skipped);
         let of = |row: usize| (row as i64 * 7919 % distinct - 3) * 1_000_003;
-        let values: Vec<i64> = (0..rows).filter(|row| presence.of[*row]).map(of).collect();
-        let field = |row| if presence.of[row] { Field::Long(of(row)) } else { Field::Null };
+        let is_present: Vec<bool> = presence.of.values().collect();
+        let values: Vec<i64> = (0..rows).filter(|row| is_present[*row]).map(of).collect();
+        let field = |row: usize| if is_present[row] { Field::Long(of(row)) } else { Field::Null };
         let expected: Vec<Field> = (0..rows).chain(0..rows).map(field).collect();
         let range = values.iter().min().copied().zip(values.iter().max().copied());
         let bytes = |number: i64| number.to_le_bytes().to_vec();
         let statistics = (range.map(|(min, max)| [min, max].map(bytes)), Some(presence.nulls as u64));
         let column = "optional int64 ns";
-        let read_plain = read(column, |own| plain(own, Some(&presence), values.iter().copied()));
+        let read_plain = read(column, |own| plain(own, Some(&presence), &values));
         assert_eq!(read_plain, (expected.clone(), statistics.clone()), "{rows} {skipped} {distinct}");
-        let dictionary = Dictionary::of(&values, rows).unwrap();
+        let dictionary = Dictionary::of(ones(&values), rows).unwrap();
         let read_indices = read(column, |own| dictionary.encode(own, Some(&presence)));
         assert_eq!(read_indices, (expected, statistics), "{rows} {skipped} {distinct}");
     }
@@ -387,7 +401,23 @@ mod tests {
             }
         }
         let many: Vec<i64> = (0..100).collect();
-        assert!(Dictionary::of(&many, 99).is_none() && Dictionary::of(&many, 100).is_some());
+        assert!(Dictionary::of(ones(&many), 99).is_none() && Dictionary::of(ones(&many), 100).is_some());
+    }
+
+    #[test]
+    fn texts_come_back() {
+        let texts: Vec<Box<str>> = (0..1000).map(|row| format!("{{\"n\":{}}}", row % 7).into()).collect();
+        let presence = presence(2000, 2);
+        let column = "optional binary text (STRING)";
+        let all = texts.iter().map(|text| Text(text.as_bytes())).collect::<Vec<_>>();
+        let dictionary = Dictionary::of_texts(&texts, 7 * 7).expect("7 texts of 7 bytes");
+        assert!(Dictionary::of_texts(&texts, 7 * 7 - 1).is_none());
+        let (rows, statistics) = read(column, |own| dictionary.encode(own, Some(&presence)));
+        let field =
+            |row: usize| if row % 2 == 0 { Field::Null } else { Field::Str(texts[row / 2].to_string()) };
+        assert_eq!(rows, (0..2000).chain(0..2000).map(field).collect::<Vec<Field>>());
+        assert_eq!(statistics.1, Some(1000));
+        assert_eq!(read(column, |own| plain(own, Some(&presence), &all)), (rows, statistics));
     }
 
     #[test]
@@ -397,7 +427,8 @@ mod tests {
         assert_eq!(all.values, ["main", "f"], "each once");
         let keys: Vec<u32> =
             (0..1000).map(|row| row * 31 % 5).map(|key| if key == 4 { NONE } else { key }).collect();
-        let (dictionary, presence) = Dictionary::keyed(&keys, &all, |text| Text(text.as_bytes()));
+        let (dictionary, presence) =
+            Dictionary::keyed(&keys.iter().copied().collect(), &all, |text| Text(text.as_bytes()));
         let (rows, statistics) =
             read("optional binary text (STRING)", |own| dictionary.encode(own, Some(&presence)));
         let field = |key: &u32| match texts.get(*key as usize) {
@@ -411,7 +442,8 @@ mod tests {
             (Some(["f", "main"].map(|text| text.as_bytes().to_vec())), Some(nulls as u64))
         );
         // A required column stores no levels.
-        let (dictionary, presence) = Dictionary::keyed(&[0, 2, 3], &all, |text| Text(text.as_bytes()));
+        let (dictionary, presence) =
+            Dictionary::keyed(&[0, 2, 3].into_iter().collect(), &all, |text| Text(text.as_bytes()));
         assert_eq!(presence.nulls, 0);
         let (rows, _) = read("required binary text (STRING)", |own| dictionary.encode(own, None));
         assert_eq!(

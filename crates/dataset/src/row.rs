@@ -1,51 +1,74 @@
 //! A row of the dataset, and groups of rows by column.
 
+use crate::runs::Runs;
 use crate::texts::{NONE, Texts};
 use calltap_analysis::Ending;
 use calltap_trace::{SiteId, ThreadId};
 
 /// A row: a call, or several lost ones.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Row {
-    /// The thread that made the call.
-    pub thread: ThreadId,
+    /// Values that are mostly those of the row before.
+    pub common: Common,
     /// The called function; `None`: the calls were lost.
     pub site: Option<SiteId>,
     /// The function of the frame right below.
     pub caller: Option<SiteId>,
-    /// Start in nanoseconds since 1970; `None` with a counter clock.
-    pub start: Option<i64>,
-    /// Total and own time, if known.
-    pub times: Option<[u64; 2]>,
-    /// Times in which the thread ran, had no processor, slept, and was held by calltap, if known.
-    pub states: Option<[u64; 4]>,
-    /// Page faults, major ones, migrations and signals in the call itself, if known.
-    pub incidents: [Option<u64>; 4],
+    /// Start in nanoseconds since 1970, if [`Common::has_start`].
+    pub start: i64,
+    /// Total and own time, if [`Common::is_timed`].
+    pub times: [u64; 2],
+    /// Time in which the thread ran, if [`Common::off`] is known.
+    pub cpu: u64,
     /// Number of frames below it.
     pub depth: u32,
-    /// How the call ended, if known.
-    pub ending: Option<Ending>,
-    /// Number of calls that the row stands for.
-    pub calls: u32,
     /// Arguments as a JSON object.
     pub arguments: Option<Box<str>>,
     /// Results as a JSON object.
     pub results: Option<Box<str>>,
 }
 
-/// Returns the key of a row's ending.
-fn ending(row: &Row) -> u32 {
-    match (row.site, row.ending) {
-        (None, _) => 5,
-        (_, Some(Ending::Returned)) => 0,
-        (_, Some(Ending::Tail)) => 1,
-        (_, Some(Ending::Left | Ending::Resumed)) => 2,
-        (_, Some(Ending::Running | Ending::Detached)) => 3,
-        (_, Some(Ending::Lost)) => 5,
-        (_, Some(Ending::SwitchedOff)) => 6,
-        (_, Some(Ending::ThreadEnded)) => 7,
-        (_, Some(Ending::Outside)) => 8,
-        (_, None) => 4,
+/// Values of a row that are mostly those of the row before: a thread makes calls one after the
+/// other, nearly all of them return, and few are interrupted.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Common {
+    /// The thread that made the call.
+    pub thread: ThreadId,
+    /// How the call ended, if known.
+    pub ending: Option<Ending>,
+    /// Whether calls were lost.
+    pub is_lost: bool,
+    /// Number of calls that the row stands for.
+    pub calls: u32,
+    /// Whether the start is known; it is not with a counter clock.
+    pub has_start: bool,
+    /// Whether total and own time are known.
+    pub is_timed: bool,
+    /// Times in which the thread had no processor, slept, and was held by calltap, if known.
+    pub off: Option<[u64; 3]>,
+    /// Page faults, major ones, migrations and signals in the call itself, if known.
+    pub incidents: [Option<u64>; 4],
+    /// Whether there are arguments.
+    pub has_arguments: bool,
+    /// Whether there are results.
+    pub has_results: bool,
+}
+
+impl Common {
+    /// Returns the key of the ending.
+    pub fn ending(&self) -> u32 {
+        match (self.is_lost, self.ending) {
+            (true, _) => 5,
+            (_, Some(Ending::Returned)) => 0,
+            (_, Some(Ending::Tail)) => 1,
+            (_, Some(Ending::Left | Ending::Resumed)) => 2,
+            (_, Some(Ending::Running | Ending::Detached)) => 3,
+            (_, Some(Ending::Lost)) => 5,
+            (_, Some(Ending::SwitchedOff)) => 6,
+            (_, Some(Ending::ThreadEnded)) => 7,
+            (_, Some(Ending::Outside)) => 8,
+            (_, None) => 4,
+        }
     }
 }
 
@@ -53,21 +76,16 @@ fn ending(row: &Row) -> u32 {
 #[derive(Default)]
 pub struct Presence {
     /// Whether the row has a value, by row.
-    pub of: Vec<bool>,
+    pub of: Runs<bool>,
     /// Number of rows without a value.
     pub nulls: usize,
 }
 
 impl Presence {
-    /// Appends a row with or without a value.
-    pub fn push(&mut self, is_present: bool) {
-        self.of.push(is_present);
-        self.nulls += usize::from(!is_present);
-    }
-
-    fn clear(&mut self) {
-        self.of.clear();
-        self.nulls = 0;
+    /// Appends rows with or without a value.
+    pub fn add(&mut self, are_present: bool, rows: usize) {
+        self.of.add(are_present, rows);
+        self.nulls += if are_present { 0 } else { rows };
     }
 }
 
@@ -76,84 +94,74 @@ impl Presence {
 /// them.
 #[derive(Default)]
 pub struct Group {
-    /// Keys of threads.
-    pub threads: Vec<u32>,
+    /// The values that rows mostly share.
+    common: Runs<Common>,
     /// Keys of functions.
-    pub sites: Vec<u32>,
+    pub sites: Runs<u32>,
     /// Keys of callers, or [`NONE`].
-    pub callers: Vec<u32>,
+    pub callers: Runs<u32>,
     /// Starts in nanoseconds since 1970.
-    pub start: (Presence, Vec<i64>),
-    /// Whether each row has times.
-    pub timed: Presence,
+    pub start: Vec<i64>,
     /// Total times, and own times.
     pub times: [Vec<i64>; 2],
-    /// Whether each row has times by thread state.
-    pub switched: Presence,
-    /// Times by thread state, as [`Row::states`].
-    pub states: [Vec<i64>; 4],
-    /// Incidents, as [`Row::incidents`].
-    pub incidents: [(Presence, Vec<i64>); 4],
+    /// Times in which threads ran.
+    pub cpu: Vec<i64>,
     /// Numbers of frames below.
-    pub depths: Vec<i32>,
-    /// Keys of endings.
-    pub endings: Vec<u32>,
-    /// Numbers of calls that rows stand for.
-    pub calls: Vec<i64>,
+    pub depths: Runs<i32>,
     /// Arguments, as JSON.
-    pub arguments: (Presence, Vec<Box<str>>),
+    pub arguments: Vec<Box<str>>,
     /// Results, as JSON.
-    pub results: (Presence, Vec<Box<str>>),
+    pub results: Vec<Box<str>>,
 }
 
 impl Group {
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.sites.len()
+        self.sites.rows()
     }
 
-    /// Adds a row.
-    pub fn push(&mut self, row: Row, texts: &Texts) {
-        self.threads.push(texts.thread(row.thread));
+    /// Adds a row, and takes its texts.
+    #[inline]
+    pub fn push(&mut self, row: &mut Row, texts: &Texts) {
+        self.common.push(row.common);
         self.sites.push(row.site.map_or(texts.losses(), |site| texts.site(site)));
         self.callers.push(row.caller.map_or(NONE, |caller| texts.site(caller)));
-        self.endings.push(ending(&row));
         self.depths.push(row.depth as i32);
-        self.calls.push(row.calls.into());
-        self.start.0.push(row.start.is_some());
-        self.start.1.extend(row.start);
-        self.timed.push(row.times.is_some());
-        if let Some(times) = row.times {
-            self.times.iter_mut().zip(times).for_each(|(column, time)| column.push(time as i64));
+        if row.common.has_start {
+            self.start.push(row.start);
         }
-        self.switched.push(row.states.is_some());
-        if let Some(states) = row.states {
-            self.states.iter_mut().zip(states).for_each(|(column, time)| column.push(time as i64));
+        if row.common.is_timed {
+            self.times.iter_mut().zip(row.times).for_each(|(column, time)| column.push(time as i64));
         }
-        for ((presence, column), count) in self.incidents.iter_mut().zip(row.incidents) {
-            presence.push(count.is_some());
-            column.extend(count.map(|count| count as i64));
+        if row.common.off.is_some() {
+            self.cpu.push(row.cpu as i64);
         }
-        self.arguments.0.push(row.arguments.is_some());
-        self.arguments.1.extend(row.arguments);
-        self.results.0.push(row.results.is_some());
-        self.results.1.extend(row.results);
+        self.arguments.extend(row.arguments.take());
+        self.results.extend(row.results.take());
+    }
+
+    /// Returns the values of a column that rows mostly share.
+    pub fn column<T: Copy + PartialEq>(&self, of: impl Fn(&Common) -> T) -> Runs<T> {
+        let mut column = Runs::default();
+        self.common.iter().for_each(|(common, rows)| column.add(of(&common), rows));
+        column
+    }
+
+    /// Returns which rows have a value of a column.
+    pub fn presence(&self, of: impl Fn(&Common) -> bool) -> Presence {
+        let mut presence = Presence::default();
+        self.common.iter().for_each(|(common, rows)| presence.add(of(&common), rows));
+        presence
     }
 
     /// Empties the group and keeps its memory for reuse.
     pub fn clear(&mut self) {
-        let presences = [&mut self.start.0, &mut self.timed, &mut self.switched];
-        presences.into_iter().chain([&mut self.arguments.0, &mut self.results.0]).for_each(Presence::clear);
-        for (presence, column) in &mut self.incidents {
-            presence.clear();
-            column.clear();
-        }
-        let keys = [&mut self.threads, &mut self.sites, &mut self.callers, &mut self.endings];
-        keys.into_iter().for_each(Vec::clear);
+        self.common.clear();
+        self.sites.clear();
+        self.callers.clear();
         self.depths.clear();
-        let times = self.times.iter_mut().chain(&mut self.states);
-        times.chain([&mut self.start.1, &mut self.calls]).for_each(Vec::clear);
-        self.arguments.1.clear();
-        self.results.1.clear();
+        self.times.iter_mut().chain([&mut self.start, &mut self.cpu]).for_each(Vec::clear);
+        self.arguments.clear();
+        self.results.clear();
     }
 }

@@ -3,12 +3,13 @@
 use crate::day;
 use crate::file::{DatasetFile, Failed};
 use crate::place::{Destination, Part};
-use crate::row::Row;
+use crate::row::{Common, Row};
 use crate::texts::Texts;
 use calltap_analysis::incidents_of_calls::{IncidentsOfCalls, counts};
 use calltap_analysis::{Call, Ending, Enter, Source, Visitor, values_as_json};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
+use std::sync::Arc;
 
 /// Number of files open at a time, those of the newest days of a process: a call may end on another
 /// day than it began.
@@ -18,13 +19,15 @@ const OPEN: usize = 3;
 pub struct Rows<'a> {
     source: &'a dyn Source,
     place: &'a Destination,
-    texts: &'a Texts,
+    texts: Arc<Texts>,
     /// Offset from CLOCK_MONOTONIC to nanoseconds since 1970.
     shift: i64,
     /// The day on which the recording began.
     first_day: i64,
     /// The process whose files are open.
     process: &'a str,
+    /// The thread of the newest row.
+    thread: Option<ThreadId>,
     open: Vec<(i64, DatasetFile)>,
     written: Vec<Part>,
     number: u32,
@@ -38,7 +41,7 @@ pub struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Makes an empty writer of rows.
-    pub fn new(source: &'a dyn Source, place: &'a Destination, texts: &'a Texts) -> Rows<'a> {
+    pub fn new(source: &'a dyn Source, place: &'a Destination, texts: Arc<Texts>) -> Rows<'a> {
         let session = source.meta().session.as_ref();
         let began = session.map_or(0, |session| session.start_realtime_ns as i64);
         let shift = session.map_or(0, |session| began.wrapping_sub(session.start_monotonic_ns as i64));
@@ -49,6 +52,7 @@ impl<'a> Rows<'a> {
             shift,
             first_day: began.div_euclid(day::NS),
             process: "",
+            thread: None,
             open: Vec::new(),
             written: Vec::new(),
             number: 0,
@@ -75,39 +79,50 @@ impl<'a> Rows<'a> {
         if ticks == 0 { 0 } else { self.source.duration_ns(ticks) }
     }
 
+    /// Makes the row of a call about which no more is known.
+    #[inline(always)]
     fn row(&self, thread: ThreadId, ticks: u64) -> Row {
-        Row {
+        let start = self.at(ticks);
+        let common = Common {
             thread,
+            ending: None,
+            is_lost: false,
+            calls: 1,
+            has_start: start.is_some(),
+            is_timed: false,
+            off: None,
+            incidents: [None; 4],
+            has_arguments: false,
+            has_results: false,
+        };
+        let start = start.unwrap_or_default();
+        Row {
+            common,
             site: None,
             caller: None,
-            start: self.at(ticks),
-            times: None,
-            states: None,
-            incidents: [None; 4],
+            start,
+            times: [0; 2],
+            cpu: 0,
             depth: 0,
-            ending: None,
-            calls: 1,
             arguments: None,
             results: None,
         }
     }
 
-    fn add(&mut self, row: Row) {
+    #[inline(always)]
+    fn add(&mut self, mut row: Row) {
+        row.common.has_arguments = row.arguments.is_some();
+        row.common.has_results = row.results.is_some();
         if self.failed.is_none() {
-            self.failed = self.try_add(row).err();
+            self.failed = self.try_add(&mut row).err();
         }
     }
 
-    fn try_add(&mut self, row: Row) -> Result<(), Failed> {
-        let meta = self.source.meta();
-        let process = meta.threads.get(row.thread.0 as usize).map(|thread| thread.process as usize);
-        let described = process.and_then(|process| meta.processes.get(process));
-        let process = described.map_or("", |process| process.comm.as_str());
-        if process != self.process {
-            self.close_all();
-            self.process = process;
+    fn try_add(&mut self, row: &mut Row) -> Result<(), Failed> {
+        if self.thread != Some(row.common.thread) {
+            self.begin_thread(row.common.thread);
         }
-        let day = row.start.map_or(self.first_day, |start| start.div_euclid(day::NS));
+        let day = if row.common.has_start { row.start.div_euclid(day::NS) } else { self.first_day };
         // Nearly always the file is the last one.
         match self.open.iter().rposition(|(own, _)| *own == day) {
             Some(at) if at + 1 == self.open.len() => {}
@@ -115,26 +130,39 @@ impl<'a> Rows<'a> {
             None => {
                 if self.open.len() == OPEN {
                     let (_, oldest) = self.open.remove(0);
-                    self.written.push(oldest.finish(self.texts)?);
+                    self.written.push(oldest.finish()?);
                 }
-                let part = self.place.part(process, day, self.number);
+                let part = self.place.part(self.process, day, self.number);
                 self.number += 1;
-                self.open.push((day, DatasetFile::create(part)?));
+                self.open.push((day, DatasetFile::create(part, self.texts.clone())?));
             }
         }
         let Some((_, file)) = self.open.last_mut() else { return Ok(()) };
-        file.push(row, self.texts)?;
+        file.push(row)?;
         if file.is_full()
             && let Some((_, full)) = self.open.pop()
         {
-            self.written.push(full.finish(self.texts)?);
+            self.written.push(full.finish()?);
         }
         Ok(())
     }
 
+    /// Closes the files of another process.
+    fn begin_thread(&mut self, thread: ThreadId) {
+        let meta = self.source.meta();
+        let process = meta.threads.get(thread.0 as usize).map(|thread| thread.process as usize);
+        let described = process.and_then(|process| meta.processes.get(process));
+        let process = described.map_or("", |process| process.comm.as_str());
+        if process != self.process {
+            self.close_all();
+            self.process = process;
+        }
+        self.thread = Some(thread);
+    }
+
     fn close_all(&mut self) {
         for (_, file) in std::mem::take(&mut self.open) {
-            match file.finish(self.texts) {
+            match file.finish() {
                 Ok(part) => self.written.push(part),
                 Err(error) => drop(self.failed.get_or_insert(error)),
             }
@@ -168,18 +196,22 @@ impl Visitor for Rows<'_> {
             [total, if call.self_ticks == call.total { total } else { self.duration(call.self_ticks) }];
         let is_timed = self.source.has_time() && !call.ending.is_cut();
         let cpu = call.off.cpu(call.total).filter(|_| is_timed && self.source.has_switches());
-        let states = cpu.map(|cpu| [cpu, call.off.runnable, call.off.blocked, call.off.tracing]);
+        let off = [call.off.runnable, call.off.blocked, call.off.tracing];
+        let mut row = self.row(thread, call.start);
+        row.common.ending = Some(call.ending);
+        row.common.is_timed = is_timed;
+        row.common.off = cpu.map(|_| off.map(|ticks| self.duration(ticks)));
+        row.common.incidents = incidents;
+        let arguments = arguments.map(|(_, values)| values);
         self.add(Row {
             site: Some(call.site),
             caller: call.caller,
-            states: states.map(|states| states.map(|ticks| self.duration(ticks))),
-            times: Some(times).filter(|_| is_timed),
-            incidents,
+            times,
+            cpu: cpu.map_or(0, |cpu| if cpu == call.total { total } else { self.duration(cpu) }),
             depth: call.depth,
-            ending: Some(call.ending),
-            arguments: arguments.map(|(_, values)| values),
+            arguments,
             results,
-            ..self.row(thread, call.start)
+            ..row
         });
     }
 
@@ -190,7 +222,9 @@ impl Visitor for Rows<'_> {
 
     fn lost(&mut self, thread: ThreadId, ticks: u64, entries: u32, _: u32) {
         if entries > 0 {
-            self.add(Row { calls: entries, ..self.row(thread, ticks) });
+            let mut row = self.row(thread, ticks);
+            (row.common.calls, row.common.is_lost) = (entries, true);
+            self.add(row);
         }
     }
 
