@@ -245,7 +245,7 @@ impl Stack {
             EventKind::Entry => self.push::<SWITCHING, V>(thread, event.site, now, 0, false, visitor, totals),
             EventKind::Resumed => {
                 totals.marks += 1;
-                self.resume::<SWITCHING, V>(thread, event.site, now, visitor)
+                self.resume(thread, event.site, now, visitor)
             }
             EventKind::Exit { pops } => {
                 self.exit::<SWITCHING, V>(thread, event.site, now, pops, visitor, totals)
@@ -271,7 +271,7 @@ impl Stack {
             | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded
-            | EventKind::Lost { .. } => self.rare::<SWITCHING, V>(thread, event, now, visitor, totals),
+            | EventKind::Lost { .. } => self.rare(thread, event, now, visitor, totals),
         }
     }
 
@@ -282,25 +282,26 @@ impl Stack {
         self.last
     }
 
+    // What is rare is compiled once for all visitors.
     #[cold]
-    fn rare<const SWITCHING: bool, V: Visitor>(
+    fn rare(
         &mut self,
         thread: ThreadId,
         event: &Event,
         now: u64,
-        visitor: &mut V,
+        visitor: &mut dyn Visitor,
         totals: &mut Totals,
     ) {
         totals.marks += 1;
         // A call that leaves the part of the trace ran until then.
         if let EventKind::Outside { .. } = event.kind {
-            self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
+            self.pass::<true, _>(thread, now, self.depth(), visitor);
         }
         if let Some(closing) = self.calls.end(event) {
-            self.end::<SWITCHING, V>(thread, &closing, self.last, visitor, totals);
+            self.end(thread, &closing, self.last, visitor, totals);
         }
         if let EventKind::Lost { entries, exits } = event.kind {
-            self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
+            self.pass::<true, _>(thread, now, self.depth(), visitor);
             totals.lost_entries += u64::from(entries);
             totals.lost_exits += u64::from(exits);
             // A part of a trace may begin with open calls that an earlier loss has cut.
@@ -337,14 +338,8 @@ impl Stack {
 
     /// Begins the rest of a call.
     #[cold]
-    fn resume<const SWITCHING: bool, V: Visitor>(
-        &mut self,
-        thread: ThreadId,
-        site: SiteId,
-        now: u64,
-        visitor: &mut V,
-    ) {
-        self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
+    fn resume(&mut self, thread: ThreadId, site: SiteId, now: u64, visitor: &mut dyn Visitor) {
+        self.pass::<true, _>(thread, now, self.depth(), visitor);
         let depth = self.depth() as u32;
         if self.depth() < DEPTH_LIMIT {
             let enter = Enter { site, ticks: now, depth, parent: 0, tail: false, is_rest: true };
@@ -368,23 +363,23 @@ impl Stack {
             self.close::<SWITCHING, V>(thread, &call, Ending::Returned, visitor);
             return;
         }
-        self.exit_many::<SWITCHING, V>(thread, site, now, pops, visitor, totals);
+        self.exit_many(thread, site, now, pops, visitor, totals);
     }
 
     /// Processes a return that ends several calls, or none.
-    fn exit_many<const SWITCHING: bool, V: Visitor>(
+    fn exit_many(
         &mut self,
         thread: ThreadId,
         site: SiteId,
         now: u64,
         pops: u32,
-        visitor: &mut V,
+        visitor: &mut dyn Visitor,
         totals: &mut Totals,
     ) {
         match self.calls.exit(site, pops) {
-            Some(closing) => self.end::<SWITCHING, V>(thread, &closing, now, visitor, totals),
+            Some(closing) => self.end(thread, &closing, now, visitor, totals),
             None => {
-                self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
+                self.pass::<true, _>(thread, now, self.depth(), visitor);
                 totals.orphans += 1;
                 visitor.orphan(thread, site, now, self.depth() as u32);
             }
@@ -392,13 +387,12 @@ impl Stack {
     }
 
     /// Ends calls: those that are cut at the time of the last event, the others at `now`.
-    #[inline(always)]
-    fn end<const SWITCHING: bool, V: Visitor>(
+    fn end(
         &mut self,
         thread: ThreadId,
         closing: &Closing,
         now: u64,
-        visitor: &mut V,
+        visitor: &mut dyn Visitor,
         totals: &mut Totals,
     ) {
         while self.depth() > closing.returned()
@@ -411,37 +405,37 @@ impl Stack {
                 Ending::Resumed => {}
                 _ => totals.cut += 1,
             }
-            self.close::<SWITCHING, V>(thread, &call, ending, visitor);
+            self.close::<true, _>(thread, &call, ending, visitor);
         }
         if closing.returned() > closing.depth() {
             // Calls that end with the return were open until now.
-            self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
+            self.pass::<true, _>(thread, now, self.depth(), visitor);
             while let Some((call, ending)) = self.calls.close_returned(closing) {
-                self.close::<SWITCHING, V>(thread, &call, ending, visitor);
+                self.close::<true, _>(thread, &call, ending, visitor);
             }
         }
     }
 
     /// Closes all open calls at the time of the last event, and resets the thread. `otherwise` is
     /// how calls end for which no other reason is known.
-    pub fn finish<V: Visitor>(
+    pub fn finish(
         &mut self,
         thread: ThreadId,
         otherwise: Ending,
-        visitor: &mut V,
+        visitor: &mut dyn Visitor,
         totals: &mut Totals,
     ) {
         totals.unfinished += self.unfinished();
         let closing = self.calls.finish(otherwise);
         while let Some((call, ending)) = self.calls.close(&closing) {
-            self.close::<true, V>(thread, &call, ending, visitor);
+            self.close::<true, _>(thread, &call, ending, visitor);
         }
         (self.last, self.offs) = (0, Offs::default());
     }
 
     /// Advances time, with `depth` calls open.
     #[inline(always)]
-    fn pass<const SWITCHING: bool, V: Visitor>(
+    fn pass<const SWITCHING: bool, V: Visitor + ?Sized>(
         &mut self,
         thread: ThreadId,
         now: u64,
@@ -455,7 +449,7 @@ impl Stack {
     }
 
     #[inline(always)]
-    fn close<const SWITCHING: bool, V: Visitor>(
+    fn close<const SWITCHING: bool, V: Visitor + ?Sized>(
         &mut self,
         thread: ThreadId,
         call: &OpenCall<Span>,
