@@ -11,6 +11,7 @@ pub mod named_pipe;
 pub mod output;
 pub mod pager;
 pub mod progress;
+pub mod screen;
 pub mod search;
 pub mod started;
 pub mod units;

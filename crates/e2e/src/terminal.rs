@@ -3,6 +3,7 @@
 use crate::attached::changed_text;
 use crate::run::calltap;
 use crate::wait::wait_until;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -10,8 +11,9 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 /// A pseudo-terminal with calltap on it.
 pub struct Terminal {
@@ -22,6 +24,8 @@ pub struct Terminal {
     shown: Arc<Mutex<String>>,
     /// The process of calltap.
     pub child: Child,
+    closed: Arc<AtomicBool>,
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -55,13 +59,28 @@ impl Terminal {
         let controller = File::from(controller);
         let shown = Arc::new(Mutex::new(String::new()));
         let (mut output, text) = (controller.try_clone().expect("a descriptor"), Arc::clone(&shown));
-        thread::spawn(move || {
+        let closed = Arc::new(AtomicBool::new(false));
+        let is_closed = Arc::clone(&closed);
+        let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = output.read(&mut bytes) {
+            while !is_closed.load(Relaxed) {
+                let mut readable = [PollFd::new(&output, PollFlags::IN)];
+                if poll(&mut readable, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 })) == Ok(0) {
+                    continue;
+                }
+                let Ok(n @ 1..) = output.read(&mut bytes) else { return };
                 *text.lock().unwrap() += &String::from_utf8_lossy(&bytes[..n]);
             }
         });
-        Terminal { controller, terminal, shown, child }
+        Terminal { controller, terminal, shown, child, closed, reader }
+    }
+
+    /// Closes the terminal, as the end of an ssh connection does, and returns the process of
+    /// calltap.
+    pub fn close(self) -> Child {
+        self.closed.store(true, Relaxed);
+        self.reader.join().expect("its reader");
+        self.child
     }
 
     /// Waits until a text is drawn.

@@ -1,12 +1,12 @@
 //! Prints answers in a thread of its own, so that the collector never waits for a terminal or a
 //! pager.
 
+use crate::terminal::screen::AlternateScreen;
 use anyhow::{Context, Result};
-use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, size};
-use ratatui::crossterm::{cursor, execute, queue, terminal};
+use ratatui::crossterm::terminal::size;
+use ratatui::crossterm::{cursor, queue, terminal};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::panic;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -97,32 +97,8 @@ impl Drop for Printer {
     }
 }
 
-/// Leaves the alternate screen when dropped; true once it was entered.
-struct Restore(bool);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        if self.0 {
-            leave_screen();
-        }
-    }
-}
-
-fn leave_screen() {
-    let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
-}
-
-/// Makes a panic of any thread leave the alternate screen before its message is printed.
-fn leave_screen_on_panic() {
-    let print = panic::take_hook();
-    panic::set_hook(Box::new(move |why| {
-        leave_screen();
-        print(why);
-    }));
-}
-
 fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
-    let mut screen = Restore(false);
+    let mut screen = None;
     for message in messages {
         let printed = match message {
             Message::Lines(lines) => match file {
@@ -145,14 +121,11 @@ fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
 }
 
 /// Draws as much of a text as fits on the screen.
-fn draw(text: &str, screen: &mut Restore) -> io::Result<()> {
-    if !screen.0 {
-        leave_screen_on_panic();
+fn draw(text: &str, screen: &mut Option<AlternateScreen>) -> io::Result<()> {
+    if screen.is_none() {
+        *screen = Some(AlternateScreen::enter()?);
     }
     let mut out = io::stdout().lock();
-    if !std::mem::replace(&mut screen.0, true) {
-        execute!(out, EnterAlternateScreen, cursor::Hide)?;
-    }
     // Some terminals do not report their size.
     let (width, height) = size().ok().filter(|size| size.0 > 0 && size.1 > 0).unwrap_or((80, 24));
     queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::All))?;

@@ -6,6 +6,7 @@ use super::intervals::Intervals;
 use super::switches::Switches;
 use super::together::Together;
 use crate::terminal::key_effect::KeyEffect;
+use crate::terminal::screen::Screen;
 use anyhow::{Result, bail};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::fs::File;
@@ -22,20 +23,9 @@ pub fn is_there() -> bool {
     io::stdout().is_terminal() && (io::stdin().is_terminal() || File::open("/dev/tty").is_ok())
 }
 
-/// Restores the terminal on drop. After a panic the message is printed once it is restored.
-pub struct Restore;
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        // The terminal may have been closed.
-        let _ = ratatui::try_restore();
-    }
-}
-
 /// Displays the intervals until all processes have ended or the user quits.
 pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<()> {
-    let _restore = Restore;
-    let mut terminal = ratatui::try_init()?;
+    let mut screen = Screen::enter()?;
     let keys = keys();
     let mut grid = Grid::new(show.sort, show.limit, show.short);
     let mut together = Together::new(switches);
@@ -56,7 +46,7 @@ pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show
             Err(TryRecvError::Disconnected) => return Ok(()),
             Err(TryRecvError::Empty) => {}
         }
-        terminal.draw(|frame| grid.draw(frame, &together))?;
+        screen.draw(|frame| grid.draw(frame, &together))?;
         let event = match keys.recv_timeout(PAUSE) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => continue,

@@ -18,6 +18,7 @@ use crate::observed::ObservedProcess;
 use crate::terminal::key_effect::KeyEffect;
 use crate::terminal::output;
 use crate::terminal::progress::Progress;
+use crate::terminal::screen::Screen;
 use crate::top::{self, screen, several, several::Watching, view::heading};
 use anyhow::{Result, bail};
 use app::App;
@@ -165,7 +166,6 @@ fn turn<S: Source + Sync>(
 }
 
 fn on_screen(act: impl FnOnce(&mut DefaultTerminal, &Receiver<Event>) -> Result<()>) -> Result<()> {
-    let _restore = screen::Restore;
-    let mut terminal = ratatui::try_init()?;
-    act(&mut terminal, &screen::keys())
+    let mut screen = Screen::enter()?;
+    act(&mut screen, &screen::keys())
 }

@@ -8,6 +8,7 @@ use calltap_e2e::{
 use rustix::termios::tcgetattr;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -335,6 +336,24 @@ fn the_terminal_is_given_back_after_ctrl_c_a_signal_and_the_end_of_the_process()
             assert_eq!(changed_text(resident.pid), [""; 0], "{how}");
             assert!(resident.end().0.success(), "{how}");
         }
+    }
+}
+
+#[test]
+fn live_commands_detach_when_their_terminal_is_closed() {
+    for command in [&["top"][..], &["tui"], &["watch", "leaf"], &["count", "leaf"]] {
+        let (_program, resident) = paced();
+        let pid = resident.pid.to_string();
+        let terminal = Terminal::whole(&[command, &["-p", &pid]].concat(), &[("TERM", "xterm")]);
+        terminal.wait_for("leaf");
+        assert_ne!(changed_text(resident.pid), [""; 0]);
+        let child = terminal.close();
+        // The kernel sends this signal if the terminal is that of the session.
+        kill(child.id(), libc::SIGHUP);
+        let status = end_of(child);
+        assert_eq!(status.signal(), None, "{command:?}: {status}");
+        assert_eq!(changed_text(resident.pid), [""; 0], "{command:?}");
+        assert!(resident.end().0.success(), "{command:?}");
     }
 }
 
