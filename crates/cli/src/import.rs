@@ -12,7 +12,7 @@ use std::path::Path;
 /// Writes the trace, and tells its contents and its gaps.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
-    let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
+    let output = TraceFile::create(&arguments.path("output").unwrap_or_default())?;
     let summary = import_file(&path, output.path())?;
     output.keep();
     say(&summary, &output);

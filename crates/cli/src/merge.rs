@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             bail!("merge: {} is named twice, and a recording is merged with others", path.display());
         }
     }
-    let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
+    let output = TraceFile::create(&arguments.path("output").unwrap_or_default())?;
     let mut imported = Vec::new();
     let mut recordings = Vec::new();
     for (place, path) in paths.iter().enumerate() {

@@ -250,7 +250,7 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
 }
 
 fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
-    let output = options.output.display();
+    let output = outcome.elsewhere.as_ref().unwrap_or(&options.output).display();
     if let Some([attaching, detaching]) = &outcome.stops {
         tell!("calltap: {of}{}", stopped(attaching, detaching));
     }

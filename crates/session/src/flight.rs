@@ -182,7 +182,13 @@ impl<'a> Recorder<'a> {
         let mut name = self.output.as_os_str().to_owned();
         name.push(format!(".{}", self.files.len() + 1));
         let path = PathBuf::from(name);
-        let file = TraceFile::new(&path);
+        let file = match TraceFile::create(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                return;
+            }
+        };
         let end = End {
             status: why,
             wall_ns: clock::monotonic_ns().saturating_sub(self.began_ns),
@@ -367,6 +373,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
         totals: outcome.totals,
         dropped: 0,
         sites: outcome.sites,
+        elsewhere: None,
         file_size: bytes,
         snapshots: Some(files),
         notes,

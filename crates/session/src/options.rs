@@ -136,6 +136,8 @@ pub struct Outcome {
     pub dropped: u64,
     /// Number of functions that were enabled.
     pub sites: u32,
+    /// The trace file, if it has another name than was asked for.
+    pub elsewhere: Option<PathBuf>,
     /// Bytes of the trace file, or of all snapshots.
     pub file_size: u64,
     /// Files of a flight recorder.

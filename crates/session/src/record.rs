@@ -40,7 +40,7 @@ pub fn record(options: &Options) -> Result<Outcome, Error> {
 
 fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Error> {
     let prepared = Prepared::new(options, command)?;
-    let file = TraceFile::new(&options.output);
+    let file = TraceFile::create(&options.output)?;
     let mut keeper = Keeper::create(file.path(), prepared.session.clone(), options)?;
     // This process may have had children before its own execve.
     let before_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
@@ -67,6 +67,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         dropped,
         sites,
         code_is_in,
+        elsewhere: file.elsewhere(),
         file_size,
         snapshots: None,
         notes,
@@ -81,7 +82,7 @@ fn record_process(
     max_overhead: Option<f64>,
 ) -> Result<Outcome, Error> {
     let mut attach_session = AttachSession::new(options, pid)?;
-    let file = TraceFile::new(&options.output);
+    let file = TraceFile::create(&options.output)?;
     let mut keeper = Keeper::create(file.path(), attach_session.session.clone(), options)?;
     let start = Instant::now();
     let mut progress = ProgressReporter::new(options);
@@ -123,6 +124,7 @@ fn record_process(
         dropped,
         sites,
         code_is_in,
+        elsewhere: file.elsewhere(),
         file_size,
         snapshots: None,
         notes,

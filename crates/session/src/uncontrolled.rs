@@ -294,7 +294,7 @@ impl Attached {
     /// Writes the contents of the rings to a trace file, while the program records on.
     pub fn snapshot(&self, output: &Path, selection: &ParsedSelection) -> Result<Snapshot, Error> {
         let system = |what| move |source| Error::system(what, source);
-        let file = TraceFile::new(output);
+        let file = TraceFile::create(output)?;
         let (sender, records) = mpsc::channel();
         self.with_planner(chooser(selection, self.settings.on), |planner| {
             planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));

@@ -107,6 +107,7 @@ impl Kernel {
     /// Adds the recorded functions to the trace, and a note to the outcome. Returns whether some
     /// are missing, which is told in spite of --quiet.
     pub(super) fn finish(mut self, output: &Path, outcome: &mut Outcome) -> bool {
+        let output = &*outcome.elsewhere.clone().unwrap_or_else(|| output.to_owned());
         let Some(pages) = self.stop() else { return false };
         // If nothing was recorded, the session has already told why.
         if !lock(&self.functions).is_watching() {
