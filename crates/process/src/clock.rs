@@ -69,6 +69,12 @@ pub fn others_ns(at: u64) -> [u64; 3] {
     others.map(|other| other.wrapping_sub(now).wrapping_add(at))
 }
 
+/// Returns the time since boot in the unit of [`crate::proc::start_time`].
+pub fn boot_ticks() -> u64 {
+    let second = u128::from(rustix::param::clock_ticks_per_second());
+    (u128::from(nanoseconds(ClockId::Boottime)) * second / 1_000_000_000) as u64
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
     total(clock_gettime(clock))
 }

@@ -39,6 +39,7 @@ use calltap_process::NoBreakpoints;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
+use calltap_process::target::Target;
 use calltap_selection::{Candidates, Listed, Selector};
 use calltap_sites::Binary;
 use calltap_sites::types::Types;
@@ -161,6 +162,8 @@ pub struct Planner<'a> {
     pub(crate) warnings: Vec<String>,
     /// Counts of switched sites.
     pub tally: Tally,
+    /// End of the latest change of sites, in the unit of [`proc::start_time`].
+    changed: u64,
 }
 
 impl<'a> Planner<'a> {
@@ -183,6 +186,7 @@ impl<'a> Planner<'a> {
             interrupted: Arc::default(),
             warnings: Vec::new(),
             tally: Tally::default(),
+            changed: 0,
         }
     }
 
@@ -192,12 +196,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds a forked child with its parent's state, unless the planner has met it before it was in
-    /// the table.
-    pub fn fork(&mut self, parent: u32, child: u32) {
+    /// the table. A child that was forked before the latest change had ended may have the sites
+    /// from before.
+    pub fn fork(&mut self, parent: u32, child: u32, emit: &mut dyn FnMut(Metadata)) {
         if self.processes.contains_key(&child) {
             return;
         }
-        let met = self.processes.remove(&(UNLISTED | self.pid_of(child)));
+        let pid = self.pid_of(child);
+        let met = self.processes.remove(&(UNLISTED | pid));
         let inherited = || {
             let Some(parent) = self.processes.get(&parent) else { return Process::default() };
             let (modules, watched) =
@@ -215,6 +221,13 @@ impl<'a> Planner<'a> {
         };
         let process = met.unwrap_or_else(inherited);
         self.processes.insert(child, process);
+        let is_behind = proc::start_time(pid).is_some_and(|started| started <= self.changed);
+        if is_behind
+            && let Some(target) = Target::of_child(pid)
+            && let Err(error) = self.sync_child(child, &target, emit)
+        {
+            emit(Record::Note { text: error.to_string() }.into());
+        }
     }
 
     /// Makes room for a followed program, number `new`: drops the process's former state, and that

@@ -87,7 +87,7 @@ pub fn answer_all(
             if index >= known {
                 known = index + 1;
                 match process.parent.load(Relaxed).checked_sub(1) {
-                    Some(parent) => planner.fork(parent, index),
+                    Some(parent) => planner.fork(parent, index, &mut |record| drop(records.send(record))),
                     None => planner.enter(index),
                 }
             }

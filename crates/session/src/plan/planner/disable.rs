@@ -75,6 +75,7 @@ impl Planner<'_> {
             }
             records.into_iter().for_each(&mut *emit);
         }
+        self.changed = clock::boot_ticks();
         if let Some(off) = off {
             let _ = off.ended.set(self.event_ticks());
         }

@@ -91,7 +91,8 @@ impl<'a> Planner<'a> {
         };
         let known: Vec<u32> =
             [first.pid].into_iter().chain(listed.iter().map(|(_, known)| known.pid)).collect();
-        let others = agent::who_maps(&session, &known, None).into_iter().filter(is_new);
+        let program = first.program.as_deref();
+        let others = agent::who_maps(&session, &known, program).into_iter().filter(is_new);
         let others: Vec<(u32, Target)> =
             others.filter_map(|pid| Some((UNLISTED | pid, Target::of_child(pid)?))).collect();
         listed.into_iter().chain(others).collect()

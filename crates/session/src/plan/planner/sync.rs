@@ -13,7 +13,6 @@ use crate::plan::modules::mapped;
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
-use calltap_process::Reason;
 use calltap_process::frames::{self, Stacks};
 use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps::{self, Mappings};
@@ -22,7 +21,10 @@ use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::threads::{Keep, StoppedThread, has_ordinary};
 use calltap_process::ptrace::urgent::is_background;
 use calltap_process::target::Target;
+use calltap_process::{Reason, clock};
+use calltap_trace::{Module, Record};
 use nix::libc::user_regs_struct;
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,8 @@ use std::time::{Duration, Instant};
 const TRY: Duration = Duration::from_secs(10);
 /// How often all threads are stopped at most if some are inside a site.
 const TRIES: usize = 5;
+/// How often calltap looks for processes that were forked while others were changed.
+const GENERATIONS: usize = 16;
 /// How long a thread is let run to leave the first instructions of a function.
 const MOMENT: Duration = Duration::from_micros(50);
 /// How often threads are let run to leave the first instructions of a function.
@@ -91,30 +95,67 @@ fn is_unlisted(index: u32) -> bool {
     index & UNLISTED != 0
 }
 
+/// Gives modules of a forked child that is in no table yet to the first process: the child has most
+/// of them from there, and the trace knows the numbers of listed processes only.
+fn listed(metadata: Metadata) -> Metadata {
+    match metadata {
+        Metadata::Record(Record::Module(module)) if is_unlisted(module.process) => {
+            Record::Module(Module { process: 0, ..module }).into()
+        }
+        other => other,
+    }
+}
+
 impl Planner<'_> {
     /// Syncs the sites of all processes of a session with the selection, including forked children
-    /// that have not called a traced function yet. A thread that requested the change runs on only
-    /// once the collector knows the new sites.
+    /// that have not called a traced function yet, and those that are forked meanwhile. A thread
+    /// that requested the change runs on only once the collector knows the new sites.
     pub fn sync_all_processes(
         &mut self,
         first: &Target,
         emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
         let keep = Keep::begin();
-        let living = self.living(first);
-        self.processes.retain(|own, _| !is_unlisted(*own) || living.iter().any(|(index, _)| index == own));
-        self.meet_new(&living)?;
-        for (index, target) in living {
-            let done = self.sync_sites(index, &target, &mut Stops::default(), emit);
-            // A process that has ended meanwhile is skipped.
-            if index == 0 || target.lives() {
-                done?;
+        let mut synced = HashSet::new();
+        for _ in 0..GENERATIONS {
+            let mut living = self.living(first);
+            self.processes
+                .retain(|own, _| !is_unlisted(*own) || living.iter().any(|(index, _)| index == own));
+            living.retain(|(_, target)| synced.insert(target.pid));
+            if living.is_empty() {
+                break;
+            }
+            self.meet_new(&living)?;
+            for (index, target) in living {
+                if index == 0 {
+                    self.sync_sites(index, &target, &mut Stops::default(), emit)?;
+                } else {
+                    self.sync_child(index, &target, emit)?;
+                }
             }
         }
+        self.changed = clock::boot_ticks();
         if keep.keeps_any() {
             wait_until_known(emit);
         }
         Ok(())
+    }
+
+    /// Syncs the sites of a child with the selection. A child that ends meanwhile is no error, and
+    /// leaves no notes.
+    pub(super) fn sync_child(
+        &mut self,
+        index: u32,
+        target: &Target,
+        emit: &mut dyn FnMut(Metadata),
+    ) -> Result<(), Error> {
+        let mut emit_living = |metadata: Metadata| {
+            if metadata.note().is_none() || target.lives() {
+                emit(listed(metadata));
+            }
+        };
+        let done = self.sync_sites(index, target, &mut Stops::default(), &mut emit_living);
+        done.or_else(|error| if target.lives() { Err(error) } else { Ok(()) })
     }
 
     /// Syncs the sites of a process with the selection.
