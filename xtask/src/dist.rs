@@ -174,6 +174,7 @@ fn package(staged: &Path, place: &Path) -> Result<Option<PathBuf>> {
     // directory.
     let assets = shell::root().join("target/dist/deb");
     let _ = fs::remove_dir_all(&assets);
+    assets.parent().map_or(Ok(()), fs::create_dir_all)?;
     shell::status(Command::new("cp").arg("-r").arg(staged).arg(&assets))?;
     let path = place.join(format!("calltap_{}_amd64.deb", env!("CARGO_PKG_VERSION")));
     let mut make = Command::new(tool);

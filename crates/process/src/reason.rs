@@ -155,7 +155,7 @@ calltap_sites::reasons! {
     NotAttached = "not-attached",
         "calltap is not attached to it", "calltap attach";
     Killed = "killed",
-        "a calltap was killed before it had detached: 'calltap detach' removes its code", "calltap detach";
+        "the calltap that traced it has ended without detaching: 'calltap detach' removes its code", "calltap detach";
     OtherVersion = "other-version",
         "another version of calltap is attached to it: use that one's 'calltap detach'", "use that version";
     OtherBuild = "other-build",

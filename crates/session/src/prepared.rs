@@ -224,11 +224,12 @@ impl Running<'_> {
         let (Ok((status, ended)), Ok(planned), Ok((totals, failed)), Ok(exec_watch)) = result else {
             return Err(Error::thread());
         };
-        let Planned { sites, warnings, code_is_in } = planned?;
+        let Planned { sites, warnings, code_is_in, survivors } = planned?;
         notes.extend(messages::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(exec_watch.sentence(ended.as_ref(), totals.processes));
         notes.extend(shared.check().err().map(|error| error.to_string()));
+        notes.extend(messages::going_on(&survivors));
         Ok(RunOutcome { status, totals, sites, notes, failed, code_is_in })
     }
 }
@@ -248,6 +249,8 @@ struct Planned {
     sites: u32,
     warnings: Vec<String>,
     code_is_in: Option<LargestLibrary>,
+    /// Its processes that go on.
+    survivors: Vec<Target>,
 }
 
 /// The state of the thread that decides what is traced in a program.
@@ -282,6 +285,7 @@ impl Planning<'_, '_> {
         match planned {
             // A program whose session was truncated runs on.
             Ok(()) | Err(Error::Truncated(_)) => Ok(Planned {
+                survivors: planner.living(&session.target).into_iter().map(|(_, target)| target).collect(),
                 sites: planner.tally.on,
                 warnings: planner.take_warnings(),
                 code_is_in: planner.start.code_is_in.take(),

@@ -6,6 +6,7 @@ use calltap_abi::plan::Trouble;
 use calltap_collect::collector::Totals;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
+use calltap_process::target::Target;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -33,6 +34,20 @@ pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T
         drop(done);
         result
     })
+}
+
+/// Returns a note about processes that a program has left behind.
+pub fn going_on(left: &[Target]) -> Option<String> {
+    let living: Vec<&Target> = left.iter().filter(|target| target.lives()).collect();
+    let Target { name, pid, .. } = living.first()?;
+    let who = match living.len() {
+        1 => format!("{name}-{pid} goes on, and is"),
+        count => format!("{count} processes ({name}-{pid}, ...) go on, and are"),
+    };
+    Some(format!(
+        "{who} no longer recorded: record --follow records until all have ended; 'calltap detach -p {pid}' removes \
+         calltap's code"
+    ))
 }
 
 /// Returns notes about problems of the agents, for the user.
