@@ -282,7 +282,7 @@ impl Stack {
         self.last
     }
 
-    // What is rare is compiled once for all visitors.
+    // The code for rare events exists once, for all visitors.
     #[cold]
     fn rare(
         &mut self,

@@ -20,7 +20,7 @@ pub struct TraceFile {
     named: OnceLock<Naming>,
 }
 
-/// What became of the preliminary name.
+/// Outcome of giving the file its final name.
 enum Naming {
     Done,
     /// Another recording has the name: this one has got its own.

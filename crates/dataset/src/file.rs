@@ -138,7 +138,7 @@ impl DatasetFile {
         Ok(self.part)
     }
 
-    /// Has the rows encoded, after those before have been appended.
+    /// Appends the rows before, and starts to encode these.
     fn write(&mut self) -> Result<(), Failed> {
         if self.rows.len() > 0 {
             self.part.rows += self.rows.len() as u64;

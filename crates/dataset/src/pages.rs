@@ -211,8 +211,8 @@ fn index<V>(known: &mut [u32], values: &mut Vec<V>, number: u32, of: &impl Fn(us
 }
 
 impl<V: Value> Dictionary<V> {
-    /// Makes a dictionary from runs of the rows' numbers, of `count` possible ones; `of` returns the
-    /// value of a number.
+    /// Makes a dictionary from runs of the rows' numbers, of `count` possible ones; `of` returns
+    /// the value of a number.
     pub fn numbered(
         numbers: impl Iterator<Item = (u32, usize)>,
         count: usize,

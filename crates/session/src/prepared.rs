@@ -228,7 +228,6 @@ impl Running<'_> {
         notes.extend(messages::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(exec_watch.sentence(ended.as_ref(), totals.processes));
-        notes.extend(shared.check().err().map(|error| error.to_string()));
         notes.extend(messages::going_on(&survivors));
         Ok(RunOutcome { status, totals, sites, notes, failed, code_is_in })
     }

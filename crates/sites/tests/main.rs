@@ -4,6 +4,7 @@ mod faults;
 mod go;
 mod hostile;
 mod landing;
+mod libcalls;
 mod listing;
 mod matrix;
 mod selected;

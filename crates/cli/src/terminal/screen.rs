@@ -1,8 +1,8 @@
 //! The whole terminal, as tables and texts that replace each other use it.
 //!
-//! The terminal may be closed at any time. `ratatui::init` and the destructor of its `Terminal` report
-//! by `eprintln!` that a terminal could not be restored, which panics where standard error is that
-//! terminal, before calltap has detached.
+//! The terminal may be closed at any time. `ratatui::init` and the destructor of its `Terminal`
+//! report by `eprintln!` that a terminal could not be restored, which panics where standard error
+//! is that terminal, before calltap has detached.
 
 use ratatui::DefaultTerminal;
 use ratatui::backend::CrosstermBackend;

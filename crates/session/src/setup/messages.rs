@@ -76,5 +76,6 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     );
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
     notes.extend(shared.python_trouble());
+    notes.extend(shared.check().err().map(|error| error.to_string()));
     notes
 }
