@@ -81,6 +81,7 @@ calltap_hook:
 .endm
 
     .irp clock, 0, 1, 2, 3
+        tap_go_lost \clock
         tap_python_call \clock
         tap_python_return \clock
         tap_python_enter \clock

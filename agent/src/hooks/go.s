@@ -51,6 +51,19 @@
     tap_go_values calltap_hook_go_vleave_\clock calltap_hook_go_leave_\clock 24+{red_zone}
 .endm
 
+# Counts a call for which its goroutine's stack has no room, and continues at the address in r12. It
+# uses no stack, and only registers that are free where a Go function begins.
+.macro tap_go_lost clock
+    .balign 64
+calltap_hook_go_lost_\clock:
+    .cfi_startproc
+    .cfi_def_cfa rsp, 8
+    mov r13, qword ptr [rip + {control}]
+    lock inc qword ptr [r13 + {lost_unregistered}]
+    jmp r12
+    .cfi_endproc
+.endm
+
 # Without events goroutines need not be named.
 .macro tap_go_profile clock
     .set calltap_hook_go_p_\clock, calltap_hook_small_p_\clock

@@ -28,6 +28,7 @@
     .irp wanted, f, g, fg, p, fp, gp, fgp, leave
         tap_offset go_v\wanted \clock
     .endr
+    tap_offset go_lost \clock
 .endm
 
 .section .rodata.calltap_hook_table,"a"

@@ -59,6 +59,9 @@ pub const STARTED_BY: usize = 22;
 /// Distance in `g`, in words, between the number of a goroutine's starter and the address of its
 /// first function, in all versions of Go that have both.
 pub const STARTED_AT: u64 = 3;
+/// Bytes of a goroutine's stack that the hooks of a function need which does not check its stack,
+/// with the red zone at its exits.
+pub const GO_ROOM: u32 = 400;
 /// Offset of the jump into the body that leaves the return address alone.
 pub const TAIL: usize = 17;
 /// Offset of the body's address.
@@ -111,8 +114,8 @@ pub enum Style {
 /// Number of hooks: entries by hook set, at a function's entry and after a prologue; exits; the
 /// same with rewritten exits; as many again that first read values; those for small stacks; those
 /// of Go functions, which name their goroutine; those of CPython's evaluator; that of nonlocal
-/// exits; and those of Go functions that first read values.
-pub const HOOK_COUNT: usize = GO_VALUES_HOOKS + GO_ENTRIES + 1;
+/// exits; those of Go functions that first read values; and that of calls without room.
+pub const HOOK_COUNT: usize = GO_LOST_HOOK + 1;
 /// Number of hooks that record without reading values.
 const PLAIN_HOOKS: usize = 26;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
@@ -126,6 +129,9 @@ const GO_ENTRIES: usize = 7;
 const PYTHON_HOOKS: usize = GO_HOOKS + GO_ENTRIES + 1;
 const NONLOCAL_HOOK: usize = PYTHON_HOOKS + 4;
 const GO_VALUES_HOOKS: usize = NONLOCAL_HOOK + 1;
+/// Index of the hook that counts a call of a Go function as lost: the stack has no room for
+/// another. It continues at the address in r12, and uses no stack.
+pub const GO_LOST_HOOK: usize = GO_VALUES_HOOKS + GO_ENTRIES + 1;
 
 /// Index of the first hook of Go functions.
 const fn go_hooks(wanted: u8) -> usize {

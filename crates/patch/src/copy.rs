@@ -3,6 +3,7 @@
 //! No call returns into a copy: it becomes a push of its original return address, and a jump.
 
 use crate::address::Avma;
+use crate::guard;
 use calltap_abi::stub;
 use calltap_sites::ends;
 use iced_x86::{
@@ -20,6 +21,8 @@ const GROWTH: usize = 9;
 /// Bytes of `lea rsp, [rsp - 128]` and a call in front of a leaving instruction, with the call's
 /// address where that is far; and of a jump behind a branch past them.
 const LEAVE: usize = 5 + 6 + 8 + 6 + 8;
+/// Bit in the address of an instruction that leaves its function behind a guard.
+const GUARDED: u64 = 1 << 62;
 /// Alignment of copies.
 const ALIGN: usize = 16;
 /// Bit in the addresses of a copy's instructions and of branches to them; no address of a process
@@ -42,7 +45,7 @@ pub fn copy_room(code: &[u8], leaves: usize) -> usize {
         FlowControl::Next | FlowControl::Return => instruction.len(),
         _ => instruction.len() + GROWTH,
     });
-    (grown.sum::<usize>() + LONGEST_JUMP + leaves * LEAVE).next_multiple_of(ALIGN)
+    (grown.sum::<usize>() + LONGEST_JUMP + leaves * (LEAVE + guard::AT_EXIT)).next_multiple_of(ALIGN)
 }
 
 /// Instructions of a range that leave their function.
@@ -53,6 +56,8 @@ pub struct Leaves<'a> {
     /// Code that is called in front of each of them, with rsp below the red zone. It returns with
     /// rsp above.
     pub call: Avma,
+    /// Whether the call is skipped where a goroutine's stack has no room for it.
+    pub guarded: bool,
 }
 
 /// Makes a copy of `code`, whose address is `from`, for the address `to`. The copy ends with the
@@ -80,7 +85,7 @@ pub fn copy_before(
         let labelled = label(original, &originals);
         match leaves_here {
             _ if is_call(original) => instructions.extend(jump_as_call(original)?),
-            true => instructions.extend(leave(&labelled, leaves.call)?),
+            true => instructions.extend(leave(&labelled, &leaves)?),
             false => instructions.push(labelled),
         }
     }
@@ -120,15 +125,21 @@ fn branch(target: u64) -> Result<Instruction, Uncopied> {
 /// Puts a call in front of an instruction that leaves its function. rsp is below the red zone for
 /// the call, and no flag changes. A conditional branch is inverted, and skips the call if its
 /// condition is not met.
-fn leave(instruction: &Instruction, call: Avma) -> Result<Vec<Instruction>, Uncopied> {
+fn leave(instruction: &Instruction, leaves: &Leaves<'_>) -> Result<Vec<Instruction>, Uncopied> {
     let below = MemoryOperand::with_base_displ(Register::RSP, -(stub::RED_ZONE as i64));
     let mut first = made(Instruction::with2(Code::Lea_r64_m, Register::RSP, below))?;
-    let call = made(Instruction::with_branch(Code::Call_rel32_64, call.0))?;
+    let call = made(Instruction::with_branch(Code::Call_rel32_64, leaves.call.0))?;
     if instruction.flow_control() != FlowControl::ConditionalBranch {
         // A branch to this instruction must arrive at the call.
         first.set_ip(instruction.ip());
         let mut last = *instruction;
-        last.set_ip(0);
+        last.set_ip(if leaves.guarded { instruction.ip() | GUARDED } else { 0 });
+        if leaves.guarded {
+            let mut all = guard::instructions(last.ip()).map_err(|error| Uncopied(error.to_string()))?;
+            all[0].set_ip(instruction.ip());
+            first.set_ip(0);
+            return Ok([&all[..], &[first, call, last]].concat());
+        }
         return Ok(vec![first, call, last]);
     }
     let mut past = *instruction;

@@ -37,6 +37,11 @@ impl Agent {
         self.hooks[stub::entry_hook(hook_set.hooks, style)]
     }
 
+    /// Returns the hook that counts calls for which a goroutine's stack has no room.
+    pub fn lost_hook(&self) -> Avma {
+        self.hooks[stub::GO_LOST_HOOK]
+    }
+
     fn exit_hook(&self, hook_set: HookSet, style: Style) -> Option<Avma> {
         stub::exit_hook(hook_set.hooks, style).map(|hook| self.hooks[hook])
     }
@@ -129,6 +134,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
         | SiteForm::Prologue { at, old }
         | SiteForm::Checked { at, old, .. }
         | SiteForm::PaddingJump { at, old, .. }
+        | SiteForm::Unchecked { at, old, .. }
         | SiteForm::Trap { at, old }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
         SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),

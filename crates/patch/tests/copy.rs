@@ -38,7 +38,7 @@ const FUNCTIONS: [(&[u8], usize); 12] = [
 ];
 
 /// Code without an instruction that leaves its function.
-const STAYS: Leaves<'static> = Leaves { offsets: &[], call: Avma(0) };
+const STAYS: Leaves<'static> = Leaves { offsets: &[], call: Avma(0), guarded: false };
 
 fn check(code: &[u8], alike: usize, from: u64, to: u64) {
     let made = copy(code, STAYS, Avma(from), Avma(to)).expect("within reach");
@@ -139,7 +139,7 @@ fn run(made: &[u8], at: u64, is_met: bool) -> Vec<String> {
 fn check_exit(code: &[u8], offsets: &[u8], is_met: bool, expected: &[&str]) {
     let from = Avma(0x5555_0000_1000);
     for (to, call) in [(0x5555_4000_0000, 0x5555_4100_000d), (0x5554_f000_0000, 0x7f00_0000_000d)] {
-        let leaves = Leaves { offsets, call: Avma(call) };
+        let leaves = Leaves { offsets, call: Avma(call), guarded: false };
         let made = copy(code, leaves, from, Avma(to)).expect("within reach");
         assert!(made.len() <= copy_room(code, offsets.len()), "{code:02x?}: {} bytes", made.len());
         let leave = ["Lea".to_owned(), format!("call {call:#x}")];
@@ -157,7 +157,12 @@ fn check_exit(code: &[u8], offsets: &[u8], is_met: bool, expected: &[&str]) {
 #[test]
 fn an_exit_from_a_copy_is_recorded_first() {
     // rsp is lowered below the red zone, which may be in use if the place is not an exit after all.
-    let made = copy(&[0xC3], Leaves { offsets: &[0], call: Avma(0x2000) }, Avma(0x1000), Avma(0x1800));
+    let made = copy(
+        &[0xC3],
+        Leaves { offsets: &[0], call: Avma(0x2000), guarded: false },
+        Avma(0x1000),
+        Avma(0x1800),
+    );
     assert_eq!(made.expect("within reach")[..5], [0x48, 0x8D, 0x64, 0x24, 0x80]);
     // pop rbx; pop rbp; pop r12; ret
     check_exit(&[0x5B, 0x5D, 0x41, 0x5C, 0xC3], &[4], false, &["Pop", "Pop", "Pop", "leave", "ret"]);

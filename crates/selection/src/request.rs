@@ -118,9 +118,9 @@ impl ParsedSelection {
         let Some(hook_set) = hook_set.reduce(HookSet::and) else {
             return self.nonlocal_exit(function);
         };
-        if let Some(SiteForm::Checked { goid, .. }) = function.form() {
+        if let Some(form) = function.form().filter(|form| form.is_of_go()) {
             let entry = self.entry((function, module), tracers, hook_set, Reason::GoFunction);
-            if goid.is_none() {
+            if form.goroutine().is_none() {
                 return Some(entry);
             }
             let returns = matches!(function.returns, Returns::Exits { unrecorded_end: None, .. });

@@ -9,6 +9,7 @@
 //! | [`ROOM`] | every function | `room.rs` | no usable room of this kind; without any room: not traced |
 //! | `tail_jumps.rs` | functions with such room | | only entries are recorded |
 //! | [`GO`] | Go functions without a site | `go.rs` | not traced |
+//! | [`GO_UNCHECKED`] | those that pass [`GO`] and do not check their stack | `go_unchecked.rs` | not traced |
 //! | [`FUNCTION`] | other functions without a site | `function.rs` | not traced |
 //! | [`PROLOGUE`] | those that pass [`FUNCTION`] | `jump.rs` | no jump over the prologue: a jump in the padding, or a breakpoint, or not traced |
 //! | [`SITE`] | those with any of these three | `site.rs` | not traced |
@@ -32,6 +33,7 @@ pub(crate) mod facts;
 pub(crate) mod first_call;
 pub(crate) mod function;
 pub(crate) mod go;
+pub(crate) mod go_unchecked;
 pub(crate) mod jump;
 pub(crate) mod return_stub;
 pub(crate) mod rewriting;
@@ -58,11 +60,21 @@ const ROOM: [fn(&RoomFacts<'_>) -> Option<Candidate>; 4] =
 const GO: &[fn(&GoFacts<'_>) -> Option<Reason>] = &[
     go::unknown,
     go::checks_itself,
-    go::unchecked,
     go::check_leads_out,
     go::check_is_lost,
     go::branches_into_check,
     go::lies_in_two_pages,
+];
+
+/// Rules for a Go function that does not check its stack.
+const GO_UNCHECKED: &[fn(&GoFacts<'_>) -> Option<Reason>] = &[
+    go_unchecked::is_of_unknown_version,
+    go_unchecked::is_assembly,
+    go_unchecked::is_of_c,
+    go_unchecked::runs_on_other_stack,
+    go_unchecked::is_of_fork,
+    go_unchecked::sets_goroutine,
+    go_unchecked::restarts,
 ];
 
 /// Rules for a function, however it would be patched.

@@ -6,6 +6,7 @@ pub(crate) mod entries;
 pub(crate) mod frames;
 pub(crate) mod image;
 pub(crate) mod machines;
+pub(crate) mod pcdata;
 pub(crate) mod pclntab;
 pub(crate) mod plt;
 pub(crate) mod pointers;

@@ -156,7 +156,20 @@ reasons! {
     GoUnknown = "go-unknown",
         "not in Go's table of functions, as far as that can be read (Go 1.16 and later)", "rebuild with a newer Go";
     GoUnchecked = "go-unchecked",
-        "a Go function that does not check its stack, which may have no room for a hook", "trace its callers";
+        "a Go function that does not check its stack, of a version of Go that is not known (Go before 1.18)", "trace its callers";
+    GoUncheckedAssembly = "go-unchecked-assembly",
+        "Go assembly that does not check its stack, which may use every register, and have no room for a hook", "trace its callers";
+    GoForeign = "go-foreign",
+        "no Go compiler made it: it is C code in Go's table of functions", "trace its callers";
+    GoOtherStack = "go-other-stack",
+        "it runs in signal handlers and starting threads, where r14 is not the goroutine of the stack", "trace its callers";
+    GoFork = "go-fork", "a child process may run it on the stack of its parent", "trace its callers";
+    GoSetsGoroutine = "go-sets-goroutine",
+        "it changes r14, the register of its goroutine, and does not check its stack", "trace its callers";
+    GoMayFault = "go-may-fault",
+        "it begins with an instruction that may fault: Go finds the function that panics by the instruction's address", "trace its callers";
+    GoResumes { byte: u64 } = "go-resumes",
+        "a preempted goroutine may resume at its byte {byte}, where the jump would be, and no padding is in front of it", "trace its callers";
     GoFips = "go-fips", "Go's FIPS module, which compares its own code with a checksum", "trace its callers";
     GoVersion = "go-version",
         "a Go function that does not have its goroutine in r14 (Go before 1.17), or of a version of Go that is not known", "none: its entry is traced";

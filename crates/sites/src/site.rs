@@ -131,6 +131,24 @@ pub enum SiteForm {
         /// or the offsets are unknown.
         goid: Option<GOffsets>,
     },
+    /// A Go function that does not check its stack: a jump, as in [`SiteForm::Prologue`] where
+    /// `front` is `at`, else as in [`SiteForm::PaddingJump`]. An out-of-line copy first compares
+    /// the stack pointer with the bounds of the goroutine's stack, and leads to the stub only if
+    /// that has room for a hook. No return address is replaced.
+    Unchecked {
+        /// Address of the five bytes of padding; `at` if the jump is there.
+        front: Svma,
+        /// Bytes expected from there up to `at`.
+        front_old: Vec<u8>,
+        /// Address of the first displaced byte.
+        at: Svma,
+        /// Bytes expected there.
+        old: Vec<u8>,
+        /// Whether the function has pushed rbp in front of `at`.
+        pushed: bool,
+        /// Offsets in the `g` that is in r14 while the function runs.
+        goid: GOffsets,
+    },
     /// The first instruction of a function without room for any jump: a breakpoint, which stays,
     /// replaces its first byte. A SIGTRAP handler in the program leads to the out-of-line copy.
     Trap {
@@ -160,7 +178,22 @@ impl SiteForm {
             | SiteForm::AfterPrologue { at, .. }
             | SiteForm::Trap { at, .. } => *at,
             SiteForm::Prefix { prefix, .. } => *prefix,
-            SiteForm::PaddingJump { front, .. } => *front,
+            SiteForm::PaddingJump { front, .. } | SiteForm::Unchecked { front, .. } => *front,
+        }
+    }
+
+    /// Whether the function runs on a goroutine's stack, which moves.
+    pub fn is_of_go(&self) -> bool {
+        matches!(self, SiteForm::Checked { .. } | SiteForm::Unchecked { .. })
+    }
+
+    /// Offsets in the `g` that is in r14 while a Go function runs, if it is there and they are
+    /// known.
+    pub fn goroutine(&self) -> Option<GOffsets> {
+        match self {
+            SiteForm::Checked { goid, .. } => *goid,
+            SiteForm::Unchecked { goid, .. } => Some(*goid),
+            _ => None,
         }
     }
 }

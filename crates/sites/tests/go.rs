@@ -219,9 +219,15 @@ fn go_functions_without_stack_check_or_with_double_entry_are_refused() {
 }
 
 /// Builds a Go program; None if Go is not installed.
-fn build(directory: &Path, name: &str, flags: &[&str]) -> Option<Vec<u8>> {
+pub fn build(directory: &Path, name: &str, flags: &[&str]) -> Option<Vec<u8>> {
+    const TEXT: &str = "package main\nimport \"fmt\"\nfunc main() { fmt.Println(1) }\n";
+    build_of(TEXT, directory, name, flags)
+}
+
+/// Builds a Go program of this text; None if Go is not installed.
+pub fn build_of(text: &str, directory: &Path, name: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let source = directory.join("program.go");
-    std::fs::write(&source, "package main\nimport \"fmt\"\nfunc main() { fmt.Println(1) }\n").unwrap();
+    std::fs::write(&source, text).unwrap();
     let mut go = Command::new("go");
     go.args(["build", "-o", name]).args(flags).arg(&source).current_dir(directory);
     let built = go.status().is_ok_and(|status| status.success());

@@ -2,6 +2,7 @@
 
 mod faults;
 mod go;
+mod go_unchecked;
 mod hostile;
 mod landing;
 mod libcalls;

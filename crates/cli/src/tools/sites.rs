@@ -141,7 +141,7 @@ fn returns(function: &Function) -> String {
         Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
         Some(_) => "none".to_owned(),
         // Functions of Go have entries only.
-        None if matches!(function.form(), Some(SiteForm::Checked { .. })) => "none".to_owned(),
+        None if function.form().is_some_and(SiteForm::is_of_go) => "none".to_owned(),
         None if function.is_traceable() => "stub".to_owned(),
         None => "-".to_owned(),
     }

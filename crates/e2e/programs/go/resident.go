@@ -45,10 +45,27 @@ func deeper(n uint64, depth int) uint64 {
 }
 
 //go:noinline
+func leafSum(a, b uint64) uint64 { return a*3 + b }
+
+// A goroutine is often preempted in the middle.
+//
+//go:noinline
+func leafLoop(n int) (sum uint64) {
+	for i := 0; i < n; i++ {
+		sum = sum*3 + 1
+	}
+	return sum
+}
+
+//go:noinline
 func spin(n int) (sum uint64) {
 	for atomic.LoadInt32(&stop) == 0 {
 		sum = tick(sum + uint64(n))
 		atomic.AddInt64(&calls, 1)
+		if leafSum(sum, 1) != 3*sum+1 || leafLoop(50000) != leafLoop(50000) {
+			fmt.Println("wrong: a leaf")
+			os.Exit(1)
+		}
 	}
 	return
 }

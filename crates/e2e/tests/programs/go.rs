@@ -2,6 +2,7 @@
 //! anywhere and continue in other threads, and there may be no C library.
 
 mod family;
+mod leaves;
 mod shared;
 mod states;
 mod values;

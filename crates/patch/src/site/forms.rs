@@ -98,6 +98,7 @@ pub fn calls_out(form: &SiteForm) -> bool {
         }
         SiteForm::Prologue { .. }
         | SiteForm::Checked { .. }
+        | SiteForm::Unchecked { .. }
         | SiteForm::PaddingJump { .. }
         | SiteForm::Trap { .. }
         | SiteForm::Prefix { .. } => false,
@@ -127,7 +128,10 @@ impl Site {
                 Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
             }
             SiteForm::Trap { old, .. } => Site::displacing(address, old, Kind::Trap),
-            SiteForm::PaddingJump { front_old, old, .. } => {
+            SiteForm::Unchecked { front, at, old, .. } if front == at => {
+                Site::displacing(address, old, Kind::Prologue)
+            }
+            SiteForm::PaddingJump { front_old, old, .. } | SiteForm::Unchecked { front_old, old, .. } => {
                 Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
             }
             SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {
@@ -147,6 +151,7 @@ impl Site {
             }
             SiteForm::Prologue { .. }
             | SiteForm::Checked { .. }
+            | SiteForm::Unchecked { .. }
             | SiteForm::PaddingJump { .. }
             | SiteForm::Trap { .. }
             | SiteForm::Prefix { .. } => None,

@@ -314,6 +314,8 @@ pub struct Displaced<'a> {
     leaves: &'a [u8],
     /// Its exits elsewhere.
     exits: &'a [Exit],
+    /// Whether each call looks first whether its stack has room for a hook.
+    guarded: bool,
 }
 
 impl<'a> Displaced<'a> {
@@ -322,6 +324,7 @@ impl<'a> Displaced<'a> {
         let entry = match form {
             SiteForm::Prologue { at, old }
             | SiteForm::PaddingJump { at, old, .. }
+            | SiteForm::Unchecked { at, old, .. }
             | SiteForm::Checked { at, old, .. }
             | SiteForm::Trap { at, old } => Some((*at, &old[..])),
             SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
@@ -332,13 +335,15 @@ impl<'a> Displaced<'a> {
             }
             _ => Default::default(),
         };
-        Displaced { entry, leaves, exits }
+        let guarded = matches!(form, SiteForm::Unchecked { .. });
+        Displaced { entry, leaves, exits, guarded }
     }
 
     /// Returns the bytes to reserve for the copies.
     pub fn room(&self) -> usize {
         let entry = self.entry.map_or(0, |(_, old)| copy_room(old, self.leaves.len()));
-        entry + self.exits.iter().map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
+        let guard = if self.guarded { calltap_patch::GUARD + stub::VENEER_SIZE } else { 0 };
+        guard + entry + self.exits.iter().map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
     }
 
     /// Returns the addresses that all its exits, and `others`, can reach. None if they reach all.
@@ -392,25 +397,29 @@ impl Batch<'_, '_> {
         let style = calltap_patch::style(form, returns);
         let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
-        let call = Avma(at.0 + stub::LEAVE as u64);
         let displaced = Displaced::new(form, returns, hook_set);
+        let (call, guarded) = (Avma(at.0 + stub::LEAVE as u64), displaced.guarded);
         let is_checked = matches!(form, SiteForm::Checked { .. });
         let mut copy = match displaced.entry.filter(|_| !is_checked) {
             Some((at, old)) => {
-                Some(self.copy(old, Leaves { offsets: displaced.leaves, call }, bias.apply(at))?)
+                let leaves = Leaves { offsets: displaced.leaves, call, guarded };
+                let pushed = matches!(form, SiteForm::Unchecked { pushed: true, .. });
+                let code =
+                    calltap_patch::guarded_copy(old, leaves, bias.apply(at), self.place()?, pushed).ok()?;
+                Some(self.put(&code)?)
             }
             None => None,
         };
         let mut exits = Vec::with_capacity(displaced.exits.len());
         for exit in displaced.exits {
-            let leaves = Leaves { offsets: &exit.leaves, call };
+            let leaves = Leaves { offsets: &exit.leaves, call, guarded };
             let copy = self.copy(&exit.old, leaves, bias.apply(exit.at))?;
             let reaches = exit_targets(exit, bias).is_none_or(|targets| targets.contains(&copy.0));
             exits.push((Site::exit(exit, bias)?, Some(copy).filter(|_| reaches)?));
         }
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, hook_set, style).ok()?;
-        if let SiteForm::Checked { goid: Some(goid), .. } = form {
+        if let Some(goid) = form.goroutine() {
             bytes[stub::GOID] = goid.number;
             bytes[stub::STARTED_BY] = goid.started_by.unwrap_or_default();
         }
@@ -421,10 +430,15 @@ impl Batch<'_, '_> {
             if self.near || !jumps { entry } else { self.put(&calltap_patch::veneer_bytes(entry))? };
         if let Some((at, old)) = displaced.entry.filter(|_| is_checked) {
             // The copy is executed in front of the stub.
-            let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(at));
+            let (leaves, from) = (Leaves { offsets: &[], call, guarded }, bias.apply(at));
             let code = calltap_patch::copy_before(old, leaves, from, self.place()?, target).ok()?;
             target = self.put(&code)?;
             copy = Some(target);
+        }
+        if let (SiteForm::Unchecked { pushed, .. }, Some(body)) = (form, copy) {
+            let lost = self.owner.agent.lost_hook();
+            let code = calltap_patch::guard_bytes(self.place()?, target, body, lost, *pushed).ok()?;
+            target = self.put(&code)?;
         }
         if hook_set.program() != 0 && self.owner.shared.assign_program(id, hook_set.program()).is_err() {
             return None;

@@ -120,6 +120,9 @@ impl<'a, 'd> Exits<'a, 'd> {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
             Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             Some(SiteForm::Checked { at, old, .. }) => (at.0, old, JUMP),
+            Some(SiteForm::Unchecked { front, at, old, .. }) => {
+                (at.0, old, if front == at { JUMP } else { 0 })
+            }
             _ => return Err(Reason::RoomAtEntry),
         };
         let end = at + old.len() as u64;
@@ -281,7 +284,7 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     fn is_of_go(&self, n: usize) -> bool {
-        matches!(self.functions[n].form(), Some(SiteForm::Checked { .. }))
+        self.functions[n].form().is_some_and(SiteForm::is_of_go)
     }
 
     /// Adds an exit to the region directly in front of it; false if that cannot be done.

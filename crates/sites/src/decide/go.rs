@@ -1,4 +1,4 @@
-//! Sites of Go functions. Their stacks are small and move, so no return address may be replaced:
+//! Sites of Go functions that check their stack (others: `go_unchecked.rs`). Their stacks are small and move, so no return address may be replaced:
 //! returns are seen at the functions' exits (`discover/go_exits.rs`), and a hook may run only where
 //! the stack has room for it.
 //!
@@ -20,9 +20,9 @@
 
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Register};
+use iced_x86::{FlowControl, Instruction, Register};
 
-use super::{GO, refusal};
+use super::{GO, go_unchecked, refusal};
 use crate::address::Svma;
 use crate::code::decode::decoder;
 use crate::code::stack_check::Check;
@@ -37,10 +37,14 @@ use calltap_abi::PAGE;
 
 /// All that rules look at in a Go function.
 pub(super) struct GoFacts<'a> {
-    address: u64,
+    pub address: u64,
     /// Its row in Go's table of functions.
-    entry: Option<&'a Entry<'a>>,
-    code: &'a [u8],
+    pub entry: Option<&'a Entry<'a>>,
+    /// Its code, with the padding behind it.
+    pub code: &'a [u8],
+    /// Address and code of the function in front of it.
+    pub before: Option<(u64, &'a [u8])>,
+    pub goid: Option<GOffsets>,
     check: Option<Check>,
     /// Address of the jump back to its beginning, after the stack has grown.
     back: Option<u64>,
@@ -64,31 +68,52 @@ pub(crate) fn find(
     let of_go = |function: &&mut Function| !function.is_traceable() && code.contains(&function.address.0);
     for function in functions.iter_mut().filter(of_go) {
         let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
-        let found = site(&GoFacts::of(image, entry.ok().map(|n| &entries[n])), goid);
+        let row = |n: usize| entries.get(n);
+        let before = entry.ok().and_then(|n| row(n.checked_sub(1)?));
+        let mut facts = GoFacts::of(image, entry.ok().and_then(row), goid);
+        facts.before = before.map(|before| (before.address, image.tail(before.address, before.size)));
+        let found = site(&facts);
         function.verdict = Verdict::unmodified(found, on_demand);
     }
     code
 }
 
 impl<'a> GoFacts<'a> {
-    fn of(image: &'a Image<'_>, entry: Option<&'a Entry<'a>>) -> GoFacts<'a> {
+    fn of(image: &'a Image<'_>, entry: Option<&'a Entry<'a>>, goid: Option<GOffsets>) -> GoFacts<'a> {
         let (address, size) = entry.map_or((0, 0), |entry| (entry.address, entry.size));
         let code = image.tail(address, size);
         let check = Check::of(code, address);
         let inside = check.as_ref().filter(|check| (address..address + size).contains(&check.more));
         let back = inside.and_then(|check| check.way_back(code, address));
-        GoFacts { address, entry, code, check, back }
+        GoFacts { address, entry, code, before: None, goid, check, back }
+    }
+
+    /// Whether a goroutine that a signal has preempted may resume at this offset.
+    pub fn may_resume_at(&self, offset: u64) -> bool {
+        self.entry.is_none_or(|entry| {
+            entry.facts.as_ref().is_none_or(|facts| facts.may_resume_at(offset, entry.name))
+        })
+    }
+
+    /// Its branches.
+    pub fn branches(&self) -> impl Iterator<Item = Instruction> {
+        decoder(self.code, self.address).into_iter().filter(|instruction| {
+            matches!(
+                instruction.flow_control(),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            )
+        })
     }
 }
 
 /// Returns the site of a Go function, or why it has none.
-fn site(facts: &GoFacts<'_>, goid: Option<GOffsets>) -> Result<SiteForm, Reason> {
+fn site(facts: &GoFacts<'_>) -> Result<SiteForm, Reason> {
     if let Some(reason) = refusal(GO, facts) {
         return Err(reason);
     }
-    let check = facts.check.as_ref().ok_or(Reason::GoUnchecked)?;
+    let Some(check) = &facts.check else { return go_unchecked::site(facts) };
     let old = facts.code[..(check.end - facts.address) as usize].to_vec();
-    let goid = goid.filter(|_| check.g == Register::R14);
+    let goid = facts.goid.filter(|_| check.g == Register::R14);
     Ok(SiteForm::Checked { at: Svma(facts.address), old, goid })
 }
 
@@ -102,11 +127,6 @@ pub(super) fn checks_itself(facts: &GoFacts<'_>) -> Option<Reason> {
     facts.entry?.name.starts_with(b"crypto/internal/fips140").then_some(Reason::GoFips)
 }
 
-/// Without a check of the stack, a hook may have no room.
-pub(super) fn unchecked(facts: &GoFacts<'_>) -> Option<Reason> {
-    facts.check.is_none().then_some(Reason::GoUnchecked)
-}
-
 pub(super) fn check_leads_out(facts: &GoFacts<'_>) -> Option<Reason> {
     let (entry, check) = (facts.entry?, facts.check.as_ref()?);
     let code = entry.address..entry.address + entry.size;
@@ -114,19 +134,14 @@ pub(super) fn check_leads_out(facts: &GoFacts<'_>) -> Option<Reason> {
 }
 
 pub(super) fn check_is_lost(facts: &GoFacts<'_>) -> Option<Reason> {
-    facts.back.is_none().then_some(Reason::GoCheckLost)
+    (facts.check.is_some() && facts.back.is_none()).then_some(Reason::GoCheckLost)
 }
 
 /// A branch leads among the displaced bytes, or, as the turns of a loop, to the first one.
 pub(super) fn branches_into_check(facts: &GoFacts<'_>) -> Option<Reason> {
     let address = facts.address;
-    let branches = decoder(facts.code, address).into_iter().filter(|instruction| {
-        matches!(
-            instruction.flow_control(),
-            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-        )
-    });
-    branches.into_iter().find_map(|branch| match branch.near_branch_target() {
+    facts.check.as_ref()?;
+    facts.branches().find_map(|branch| match branch.near_branch_target() {
         target if (address + 1..address + JUMP).contains(&target) => Some(Reason::JumpedInto),
         target if target == address && Some(branch.ip()) != facts.back => Some(Reason::LoopsToEntry),
         _ => None,
@@ -135,5 +150,5 @@ pub(super) fn branches_into_check(facts: &GoFacts<'_>) -> Option<Reason> {
 
 /// A write within one page is whole even if the writer is killed.
 pub(super) fn lies_in_two_pages(facts: &GoFacts<'_>) -> Option<Reason> {
-    (facts.address % PAGE > PAGE - JUMP).then_some(Reason::TwoPages)
+    (facts.check.is_some() && facts.address % PAGE > PAGE - JUMP).then_some(Reason::TwoPages)
 }

@@ -13,6 +13,7 @@ pub(super) fn has_room_at_entry(facts: &FunctionFacts<'_>) -> Option<Reason> {
                 | SiteForm::PaddingJump { .. }
                 | SiteForm::Trap { .. }
                 | SiteForm::Checked { .. }
+                | SiteForm::Unchecked { .. }
         )
     );
     (!is_of_prologue).then_some(Reason::RoomAtEntry)
@@ -23,7 +24,7 @@ pub(super) fn has_goroutine_elsewhere(facts: &FunctionFacts<'_>) -> Option<Reaso
 }
 
 pub(super) fn ends_goroutine(facts: &FunctionFacts<'_>) -> Option<Reason> {
-    let is_of_go = matches!(facts.function.form(), Some(SiteForm::Checked { .. }));
+    let is_of_go = facts.function.form().is_some_and(SiteForm::is_of_go);
     (is_of_go && facts.function.name == go_exits::LAST).then_some(Reason::GoEnds)
 }
 

@@ -110,7 +110,7 @@ fn find_exits(file: &FileFacts<'_, '_>, functions: &mut [Function]) {
     let find_one = |n: usize| {
         let refused = refusal(RETURN_STUB, &file.function(functions, n));
         let must_stay = match functions[n].form() {
-            Some(SiteForm::Checked { .. }) => Some(Reason::GoStack),
+            Some(form) if form.is_of_go() => Some(Reason::GoStack),
             _ => refused.clone(),
         };
         (exits.find(n, &must_stay.map_or(TailCalls::Stub, TailCalls::Unseen)), refused)
@@ -124,7 +124,7 @@ fn find_exits(file: &FileFacts<'_, '_>, functions: &mut [Function]) {
             continue;
         };
         // A Go function never gets a return stub.
-        let is_of_go = matches!(at_entry, SiteForm::Checked { .. });
+        let is_of_go = at_entry.is_of_go();
         if let (Returns::Stub(_), Some(reason), false) = (&returns, refused, is_of_go) {
             function.verdict = Verdict::refused(reason);
             continue;

@@ -62,7 +62,7 @@ pub(crate) fn room(code: &[u8]) -> Option<Room> {
 }
 
 /// Whether an instruction falls through to the next one and cannot fault.
-fn is_harmless(instruction: &Instruction) -> bool {
+pub(crate) fn is_harmless(instruction: &Instruction) -> bool {
     let accesses =
         instruction.op_kinds().any(|kind| kind == OpKind::Memory) && instruction.mnemonic() != Mnemonic::Lea;
     let on_stack = instruction.memory_base() == Register::RSP

@@ -9,6 +9,7 @@
 
 use super::dynamic::Dynamic;
 use super::image::{Image, string};
+use super::pcdata::{Facts, Places};
 
 /// A function of the table.
 pub(crate) struct Entry<'d> {
@@ -16,6 +17,8 @@ pub(crate) struct Entry<'d> {
     /// Bytes up to the next function, padding included.
     pub size: u64,
     pub name: &'d [u8],
+    /// What else the table has of it; None in the oldest layout.
+    pub facts: Option<Facts<'d>>,
 }
 
 /// Names of the table's section: in programs at a fixed address, and in others.
@@ -55,8 +58,10 @@ fn find<'a>(image: &'a Image<'_>, start: u64) -> impl Iterator<Item = u64> + 'a 
 
 fn layout(word: &[u8]) -> Option<Layout> {
     match u32::from_le_bytes(word.get(..4)?.try_into().ok()?) {
-        WORDS => Some(Layout { distances: false, names: 3, list: 7 }),
-        magic if DISTANCES.contains(&magic) => Some(Layout { distances: true, names: 4, list: 8 }),
+        WORDS => Some(Layout { distances: false, names: 3, list: 7, facts: None }),
+        magic if DISTANCES.contains(&magic) => {
+            Some(Layout { distances: true, names: 4, list: 8, facts: Places::of(magic) })
+        }
         _ => None,
     }
 }
@@ -66,6 +71,7 @@ struct Layout {
     distances: bool,
     names: u64,
     list: u64,
+    facts: Option<Places>,
 }
 
 struct Table<'a, 'd> {
@@ -83,6 +89,7 @@ impl<'d> Table<'_, 'd> {
         let count = self.word(self.at + WORD).filter(|count| *count <= MOST)?;
         let names = image.tail(place(layout.names)?, u64::MAX);
         let list = place(layout.list)?;
+        let values = image.tail(place(layout.list - 1)?, u64::MAX);
         let width = if layout.distances { 4 } else { WORD };
         let text = if layout.distances { self.text(half(image, list)?)? } else { 0 };
         let number = |at: u64| match layout.distances {
@@ -97,11 +104,14 @@ impl<'d> Table<'_, 'd> {
                 true => u64::from(half(image, list.checked_add((n * 2 + 1) * width)?)?),
                 false => self.word(list.checked_add((n * 2 + 1) * width)?)?,
             };
-            let name = string(names, half(image, list.checked_add(record)?.checked_add(width)?)?, LONGEST)?;
+            let record = list.checked_add(record)?;
+            let name = string(names, half(image, record.checked_add(width)?)?, LONGEST)?;
+            let facts = layout.facts.and_then(|places| places.read(image.tail(record, u64::MAX), values));
             (start <= end && image.is_code(start)).then_some(Entry {
                 address: start,
                 size: end - start,
                 name,
+                facts,
             })
         };
         let mut entries: Vec<Entry<'d>> = (0..count).map(entry).collect::<Option<_>>()?;
