@@ -2,7 +2,6 @@
 //! front of the call at its exits, that looks whether the goroutine's stack has room for a hook.
 //!
 //! ```text
-//!        pop  %rbp                    where the function has pushed it
 //!        test %r14,%r14               no goroutine
 //!        jz   skip
 //!        lea  -ROOM(%rsp),%r12        r12 is free where a function begins and returns
@@ -13,12 +12,10 @@
 //!        jmp  stub
 //! skip:  lea  body,%r12               counts the call as lost, without any stack
 //!        jmp  *hook
-//! body:  push %rbp                    if it was taken
-//!        (displaced instructions)
+//! body:  (displaced instructions)
 //! ```
 
 use crate::address::Avma;
-use crate::copy::{Leaves, Uncopied, copy};
 use crate::encoding::{JMP, OutOfReach, relative};
 use calltap_abi::stub;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
@@ -27,8 +24,6 @@ use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 pub const AT_ENTRY: usize = 64;
 /// Most bytes of the guard at an exit, with branches of any length.
 pub const AT_EXIT: usize = 3 + 8 + 3 + 4 + 3 * 6;
-const PUSH_RBP: u8 = 0x55;
-const POP_RBP: u8 = 0x5D;
 
 /// Returns the comparisons, which branch to `skip`.
 pub(crate) fn instructions(skip: u64) -> Result<Vec<Instruction>, IcedError> {
@@ -48,14 +43,8 @@ pub(crate) fn instructions(skip: u64) -> Result<Vec<Instruction>, IcedError> {
 
 /// Encodes the guard at an entry, for the address `at`. Where it passes, it leads to `stub`, else
 /// through the hook `lost` to `body`.
-pub fn guard_bytes(
-    at: Avma,
-    stub: Avma,
-    body: Avma,
-    lost: Avma,
-    pushed: bool,
-) -> Result<Vec<u8>, OutOfReach> {
-    let mut code: Vec<u8> = pushed.then_some(POP_RBP).into_iter().collect();
+pub fn guard_bytes(at: Avma, stub: Avma, body: Avma, lost: Avma) -> Result<Vec<u8>, OutOfReach> {
+    let mut code = Vec::with_capacity(AT_ENTRY);
     let below = (-(stub::GO_ROOM as i32)).to_le_bytes();
     code.extend([0x4D, 0x85, 0xF6, 0x74, 24]); // test %r14,%r14; jz skip
     code.extend([0x4C, 0x8D, 0xA4, 0x24]); // lea -ROOM(%rsp),%r12
@@ -70,20 +59,6 @@ pub fn guard_bytes(
     Ok(code)
 }
 
-/// Makes the copy of the instructions `old` at the beginning of a function, as [`copy()`] does.
-/// `pushed`: behind a `push %rbp`, which the guard has undone.
-pub fn guarded_copy(
-    old: &[u8],
-    leaves: Leaves<'_>,
-    from: Avma,
-    to: Avma,
-    pushed: bool,
-) -> Result<Vec<u8>, Uncopied> {
-    let push = if pushed { &[PUSH_RBP][..] } else { &[] };
-    let rest = copy(old, leaves, from, Avma(to.0 + push.len() as u64))?;
-    Ok([push, &rest].concat())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,13 +66,12 @@ mod tests {
 
     #[test]
     fn guard_leads_to_the_stub_or_past_it() {
-        for pushed in [false, true] {
+        {
             let [at, stub, body, lost] = [0x40_0000, 0x80_0000, 0x40_0100, 0x7f00_1234_5678].map(Avma);
-            let code = guard_bytes(at, stub, body, lost, pushed).expect("in reach");
+            let code = guard_bytes(at, stub, body, lost).expect("in reach");
             assert!(code.len() <= AT_ENTRY, "{}", code.len());
             let all: Vec<Instruction> =
                 Decoder::with_ip(64, &code[..code.len() - 8], at.0, DecoderOptions::NONE).iter().collect();
-            let all = &all[usize::from(pushed)..];
             let jump = all.iter().position(|one| one.code() == Code::Jmp_rel32_64).expect("a jump");
             assert_eq!(all[jump].near_branch_target(), stub.0);
             let skip = all[jump + 1].ip();

@@ -27,7 +27,7 @@ pub use bytes::{Bytes, LONGEST_SITE};
 pub use calltap_abi::PAGE;
 pub use copy::{Leaves, Uncopied, copy, copy_before, copy_room};
 pub use encoding::{OutOfReach, exit_targets, reaches};
-pub use guard::{AT_ENTRY as GUARD, guard_bytes, guarded_copy};
+pub use guard::{AT_ENTRY as GUARD, guard_bytes};
 pub use hook_set::HookSet;
 pub use site::{Demand, Site, State, calls_out};
 pub use steps::{STEPS, Steps, Transition};

@@ -169,7 +169,7 @@ reasons! {
     GoMayFault = "go-may-fault",
         "it begins with an instruction that may fault: Go finds the function that panics by the instruction's address", "trace its callers";
     GoResumes { byte: u64 } = "go-resumes",
-        "a preempted goroutine may resume at its byte {byte}, where the jump would be, and no padding is in front of it", "trace its callers";
+        "a preempted goroutine may resume at its byte {byte}, where the jump would be", "trace its callers";
     GoFips = "go-fips", "Go's FIPS module, which compares its own code with a checksum", "trace its callers";
     GoVersion = "go-version",
         "a Go function that does not have its goroutine in r14 (Go before 1.17), or of a version of Go that is not known", "none: its entry is traced";

@@ -131,21 +131,14 @@ pub enum SiteForm {
         /// or the offsets are unknown.
         goid: Option<GOffsets>,
     },
-    /// A Go function that does not check its stack: a jump, as in [`SiteForm::Prologue`] where
-    /// `front` is `at`, else as in [`SiteForm::PaddingJump`]. An out-of-line copy first compares
-    /// the stack pointer with the bounds of the goroutine's stack, and leads to the stub only if
-    /// that has room for a hook. No return address is replaced.
+    /// The first instructions of a Go function that does not check its stack. An out-of-line copy
+    /// first compares the stack pointer with the bounds of the goroutine's stack, and leads to the
+    /// stub only if that has room for a hook. No return address is replaced.
     Unchecked {
-        /// Address of the five bytes of padding; `at` if the jump is there.
-        front: Svma,
-        /// Bytes expected from there up to `at`.
-        front_old: Vec<u8>,
-        /// Address of the first displaced byte.
+        /// Address of the first patched byte.
         at: Svma,
-        /// Bytes expected there.
+        /// Bytes expected there; behind a function shorter than the jump, they include padding.
         old: Vec<u8>,
-        /// Whether the function has pushed rbp in front of `at`.
-        pushed: bool,
         /// Offsets in the `g` that is in r14 while the function runs.
         goid: GOffsets,
     },
@@ -175,10 +168,11 @@ impl SiteForm {
             SiteForm::Entry { at, .. }
             | SiteForm::Prologue { at, .. }
             | SiteForm::Checked { at, .. }
+            | SiteForm::Unchecked { at, .. }
             | SiteForm::AfterPrologue { at, .. }
             | SiteForm::Trap { at, .. } => *at,
             SiteForm::Prefix { prefix, .. } => *prefix,
-            SiteForm::PaddingJump { front, .. } | SiteForm::Unchecked { front, .. } => *front,
+            SiteForm::PaddingJump { front, .. } => *front,
         }
     }
 

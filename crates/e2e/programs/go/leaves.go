@@ -18,15 +18,13 @@ type notes struct {
 	count, depth   int
 }
 
-type pair struct{ a, b int }
-
-var total, branches int64
+var total, seed int64 = 0, 7
 
 //go:noinline
-func first() {}
+func leafConstant() int { return 7 }
 
 //go:noinline
-func leafSum(a, b int) int { return a*3 + b }
+func leafRead() int64 { return seed }
 
 //go:noinline
 func leafEmpty() {}
@@ -34,20 +32,14 @@ func leafEmpty() {}
 //go:noinline
 func leafAtomic() int64 { return atomic.AddInt64(&total, 1) }
 
+// Goroutines are often preempted in it.
+//
 //go:noinline
-func leafPair(p pair) int { return p.a ^ p.b }
-
-//go:nosplit
-//go:noinline
-func leafOuter(n int) int { return leafSum(n, 1) + leafPair(pair{n, 2}) }
-
-// Its entries alone are recorded: an exit has no room.
-//go:noinline
-func branch(a int) int {
-	if a > 10 {
-		return a - 10
+func leafLoop() (sum int64) {
+	for i := seed * 300; i > 0; i-- {
+		sum = sum*3 + i
 	}
-	return a + 1
+	return sum
 }
 
 //go:noinline
@@ -63,8 +55,8 @@ func leafDeep(n *notes, i int, room [40]int) int {
 	n.note("leafDeep", 0)
 	n.depth++
 	room[i%40] = i
-	n.note("leafSum", 0)
-	r := leafSum(i, room[3])
+	n.note("leafRead", 0)
+	r := int(leafRead())
 	if i > 0 {
 		r += leafDeep(n, i-1, room)
 	}
@@ -78,12 +70,10 @@ func worker(n *notes, rounds int) (sum int) {
 		leafEmpty()
 		n.note("leafAtomic", 0)
 		sum += int(leafAtomic()) & 1
-		n.note("leafOuter", 0)
-		n.note("leafSum", 1)
-		n.note("leafPair", 1)
-		sum += leafOuter(i) & 1
-		atomic.AddInt64(&branches, 1)
-		sum += branch(i%20) & 1
+		n.note("leafConstant", 0)
+		sum += leafConstant() & 1
+		n.note("leafLoop", 0)
+		sum += int(leafLoop()) & 1
 		if i%10 == 0 {
 			sum += leafDeep(n, i%50, [40]int{}) & 1
 			runtime.Gosched()
@@ -100,7 +90,6 @@ func own() uint64 {
 }
 
 func main() {
-	first()
 	processors, _ := strconv.Atoi(os.Args[1])
 	goroutines, _ := strconv.Atoi(os.Args[2])
 	runtime.GOMAXPROCS(processors)
@@ -131,5 +120,5 @@ func main() {
 	for _, n := range all {
 		fmt.Println("about", n.goroutine, n.count, n.sum)
 	}
-	fmt.Println("branches", branches)
+	fmt.Println("atomic", total)
 }

@@ -121,17 +121,16 @@ impl Site {
         match form {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
-            SiteForm::Prologue { old, .. } => Site::displacing(address, old, Kind::Prologue),
+            SiteForm::Prologue { old, .. } | SiteForm::Unchecked { old, .. } => {
+                Site::displacing(address, old, Kind::Prologue)
+            }
             // A stack check is compared as far as the journal can store it; only the jump's bytes
             // change.
             SiteForm::Checked { old, .. } => {
                 Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
             }
             SiteForm::Trap { old, .. } => Site::displacing(address, old, Kind::Trap),
-            SiteForm::Unchecked { front, at, old, .. } if front == at => {
-                Site::displacing(address, old, Kind::Prologue)
-            }
-            SiteForm::PaddingJump { front_old, old, .. } | SiteForm::Unchecked { front_old, old, .. } => {
+            SiteForm::PaddingJump { front_old, old, .. } => {
                 Site::beside(address, &[&front_old[..], old].concat(), front_old.len())
             }
             SiteForm::Prefix { prefix, prefix_old, entry, entry_old } => {

@@ -403,10 +403,7 @@ impl Batch<'_, '_> {
         let mut copy = match displaced.entry.filter(|_| !is_checked) {
             Some((at, old)) => {
                 let leaves = Leaves { offsets: displaced.leaves, call, guarded };
-                let pushed = matches!(form, SiteForm::Unchecked { pushed: true, .. });
-                let code =
-                    calltap_patch::guarded_copy(old, leaves, bias.apply(at), self.place()?, pushed).ok()?;
-                Some(self.put(&code)?)
+                Some(self.copy(old, leaves, bias.apply(at))?)
             }
             None => None,
         };
@@ -435,9 +432,9 @@ impl Batch<'_, '_> {
             target = self.put(&code)?;
             copy = Some(target);
         }
-        if let (SiteForm::Unchecked { pushed, .. }, Some(body)) = (form, copy) {
+        if let (SiteForm::Unchecked { .. }, Some(body)) = (form, copy) {
             let lost = self.owner.agent.lost_hook();
-            let code = calltap_patch::guard_bytes(self.place()?, target, body, lost, *pushed).ok()?;
+            let code = calltap_patch::guard_bytes(self.place()?, target, body, lost).ok()?;
             target = self.put(&code)?;
         }
         if hook_set.program() != 0 && self.owner.shared.assign_program(id, hook_set.program()).is_err() {

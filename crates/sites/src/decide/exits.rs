@@ -119,9 +119,8 @@ impl<'a, 'd> Exits<'a, 'd> {
         let (at, old, width) = match function.form() {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
             Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
-            Some(SiteForm::Checked { at, old, .. }) => (at.0, old, JUMP),
-            Some(SiteForm::Unchecked { front, at, old, .. }) => {
-                (at.0, old, if front == at { JUMP } else { 0 })
+            Some(SiteForm::Checked { at, old, .. } | SiteForm::Unchecked { at, old, .. }) => {
+                (at.0, old, JUMP)
             }
             _ => return Err(Reason::RoomAtEntry),
         };

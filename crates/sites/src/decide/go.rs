@@ -42,8 +42,6 @@ pub(super) struct GoFacts<'a> {
     pub entry: Option<&'a Entry<'a>>,
     /// Its code, with the padding behind it.
     pub code: &'a [u8],
-    /// Address and code of the function in front of it.
-    pub before: Option<(u64, &'a [u8])>,
     pub goid: Option<GOffsets>,
     check: Option<Check>,
     /// Address of the jump back to its beginning, after the stack has grown.
@@ -68,11 +66,7 @@ pub(crate) fn find(
     let of_go = |function: &&mut Function| !function.is_traceable() && code.contains(&function.address.0);
     for function in functions.iter_mut().filter(of_go) {
         let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
-        let row = |n: usize| entries.get(n);
-        let before = entry.ok().and_then(|n| row(n.checked_sub(1)?));
-        let mut facts = GoFacts::of(image, entry.ok().and_then(row), goid);
-        facts.before = before.map(|before| (before.address, image.tail(before.address, before.size)));
-        let found = site(&facts);
+        let found = site(&GoFacts::of(image, entry.ok().map(|n| &entries[n]), goid));
         function.verdict = Verdict::unmodified(found, on_demand);
     }
     code
@@ -85,7 +79,7 @@ impl<'a> GoFacts<'a> {
         let check = Check::of(code, address);
         let inside = check.as_ref().filter(|check| (address..address + size).contains(&check.more));
         let back = inside.and_then(|check| check.way_back(code, address));
-        GoFacts { address, entry, code, before: None, goid, check, back }
+        GoFacts { address, entry, code, goid, check, back }
     }
 
     /// Whether a goroutine that a signal has preempted may resume at this offset.

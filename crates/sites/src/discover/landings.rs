@@ -124,16 +124,14 @@ fn displaced(function: &Function) -> Vec<Range<u64>> {
         Some(SiteForm::Prefix { prefix, entry, .. }) => {
             vec![behind(prefix.0, JUMP), behind(entry.0, SHORT)]
         }
-        Some(SiteForm::Unchecked { front, at, old, .. }) if front == at => {
-            vec![behind(at.0, old.len() as u64)]
-        }
-        Some(SiteForm::PaddingJump { front, at, old, .. } | SiteForm::Unchecked { front, at, old, .. }) => {
+        Some(SiteForm::PaddingJump { front, at, old, .. }) => {
             vec![behind(front.0, JUMP), behind(at.0, old.len() as u64)]
         }
         Some(SiteForm::Trap { at, .. }) => vec![behind(at.0, 1)],
         Some(
             SiteForm::Prologue { at, old }
             | SiteForm::Checked { at, old, .. }
+            | SiteForm::Unchecked { at, old, .. }
             | SiteForm::AfterPrologue { at, old },
         ) => vec![behind(at.0, old.len() as u64)],
     };

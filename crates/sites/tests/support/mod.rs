@@ -127,9 +127,7 @@ pub fn describe(function: &Function) -> String {
             place(*entry),
             bytes(entry_old)
         ),
-        Some(SiteForm::Unchecked { front, at, old, .. }) => {
-            format!("unchecked{} entry{} {}", place(*front), place(*at), bytes(old))
-        }
+        Some(SiteForm::Unchecked { at, old, .. }) => format!("unchecked{} {}", place(*at), bytes(old)),
         Some(SiteForm::PaddingJump { front, front_old, at, old }) => {
             format!("beside{} {} entry{} {}", place(*front), bytes(front_old), place(*at), bytes(old))
         }
@@ -281,6 +279,7 @@ fn compare_bytes(path: &Path, binary: &Binary) {
                 SiteForm::Entry { at, old }
                 | SiteForm::Prologue { at, old }
                 | SiteForm::Checked { at, old, .. }
+                | SiteForm::Unchecked { at, old, .. }
                 | SiteForm::Trap { at, old }
                 | SiteForm::AfterPrologue { at, old },
             ) => {
@@ -294,10 +293,7 @@ fn compare_bytes(path: &Path, binary: &Binary) {
                 let found: Vec<u8> = (prefix.0..prefix.0 + 5).map(|at| flat[&at]).collect();
                 assert_eq!(&found, prefix_old);
             }
-            Some(
-                SiteForm::PaddingJump { front, front_old, at, old }
-                | SiteForm::Unchecked { front, front_old, at, old, .. },
-            ) => {
+            Some(SiteForm::PaddingJump { front, front_old, at, old }) => {
                 assert_eq!(front.0 + front_old.len() as u64, at.0);
                 whole(*at, old);
             }

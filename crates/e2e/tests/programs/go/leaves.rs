@@ -16,10 +16,10 @@ fn calls_of_leaves_nest_as_each_goroutine_noted() {
         }
         // Everything, the runtime's own leaves included.
         let recording = record_leaves(&program, "4", &[]);
-        let branches = recording.run.stdout.lines().find_map(|line| line.strip_prefix("branches "));
+        let atomics = recording.run.stdout.lines().find_map(|line| line.strip_prefix("atomic "));
         let rows = recording.rows();
-        let calls = rows.iter().find(|row| row["function"] == "main.branch").map(|row| &row["calls"]);
-        let counted = branches.and_then(|count| count.parse::<u64>().ok());
+        let calls = rows.iter().find(|row| row["function"] == "main.leafAtomic").map(|row| &row["calls"]);
+        let counted = atomics.and_then(|count| count.parse::<u64>().ok());
         assert_eq!(calls.and_then(|calls| calls.as_u64()), counted, "{}", recording.what);
     }
 }

@@ -38,3 +38,14 @@ fn each_interpreter_of_a_program_is_traced() {
         assert_eq!(calls(&trace).get("__main__.square"), Some(&(3 * 3 * 7)), "3.{minor}");
     }
 }
+
+#[test]
+fn a_free_threaded_interpreter_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("free_threaded").display().to_string();
+    let mut command = Command::new("gcc");
+    command.args(["-O1", "-rdynamic", "-o", &program]).arg(script("free_threaded.c"));
+    assert!(run(command, b"").status.success());
+    let run = calltap_run(&["record", "-o", "/dev/null", "--python", "*", "--", &program]);
+    one_line(&run, &["free_threaded", "it is a free-threaded build of CPython"]);
+}
