@@ -65,25 +65,23 @@ mod tests {
     use iced_x86::{Decoder, DecoderOptions};
 
     #[test]
-    fn guard_leads_to_the_stub_or_past_it() {
-        {
-            let [at, stub, body, lost] = [0x40_0000, 0x80_0000, 0x40_0100, 0x7f00_1234_5678].map(Avma);
-            let code = guard_bytes(at, stub, body, lost).expect("in reach");
-            assert!(code.len() <= AT_ENTRY, "{}", code.len());
-            let all: Vec<Instruction> =
-                Decoder::with_ip(64, &code[..code.len() - 8], at.0, DecoderOptions::NONE).iter().collect();
-            let jump = all.iter().position(|one| one.code() == Code::Jmp_rel32_64).expect("a jump");
-            assert_eq!(all[jump].near_branch_target(), stub.0);
-            let skip = all[jump + 1].ip();
-            let branches = all[..jump].iter().filter(|one| one.is_jcc_short_or_near());
-            assert_eq!(branches.map(|one| one.near_branch_target()).collect::<Vec<_>>(), [skip; 3]);
-            assert_eq!(all[jump + 1].ip_rel_memory_address(), body.0);
-            assert_eq!(all[jump + 2].ip_rel_memory_address(), at.0 + code.len() as u64 - 8);
-            // The same comparisons as at exits.
-            let at_exit = instructions(skip).expect("instructions");
-            let same = |one: &Instruction, other: &Instruction| one.mnemonic() == other.mnemonic();
-            assert!(all[..jump].iter().zip(&at_exit).all(|(one, other)| same(one, other)));
-            assert_eq!(jump, at_exit.len());
-        }
+    fn guards_lead_to_the_stub_or_past_it() {
+        let [at, stub, body, lost] = [0x40_0000, 0x80_0000, 0x40_0100, 0x7f00_1234_5678].map(Avma);
+        let code = guard_bytes(at, stub, body, lost).expect("in reach");
+        assert!(code.len() <= AT_ENTRY, "{}", code.len());
+        let all: Vec<Instruction> =
+            Decoder::with_ip(64, &code[..code.len() - 8], at.0, DecoderOptions::NONE).iter().collect();
+        let jump = all.iter().position(|one| one.code() == Code::Jmp_rel32_64).expect("a jump");
+        assert_eq!(all[jump].near_branch_target(), stub.0);
+        let skip = all[jump + 1].ip();
+        let branches = all[..jump].iter().filter(|one| one.is_jcc_short_or_near());
+        assert_eq!(branches.map(|one| one.near_branch_target()).collect::<Vec<_>>(), [skip; 3]);
+        assert_eq!(all[jump + 1].ip_rel_memory_address(), body.0);
+        assert_eq!(all[jump + 2].ip_rel_memory_address(), at.0 + code.len() as u64 - 8);
+        // Guards at exits have the same comparisons.
+        let at_exit = instructions(skip).expect("instructions");
+        let same = |one: &Instruction, other: &Instruction| one.mnemonic() == other.mnemonic();
+        assert!(all[..jump].iter().zip(&at_exit).all(|(one, other)| same(one, other)));
+        assert_eq!(jump, at_exit.len());
     }
 }

@@ -182,3 +182,16 @@ fn an_exit_from_a_copy_is_recorded_first() {
     check_exit(&skips, &[3], true, &["leave", "ret"]);
     check_exit(&skips, &[3], false, &["Nop", "leave", "ret"]);
 }
+
+#[test]
+fn a_guarded_exit_leaves_also_where_its_stack_has_no_room() {
+    let leaves = Leaves { offsets: &[0], call: Avma(0x2000), guarded: true };
+    let made = copy(&[0xC3], leaves, Avma(0x1000), Avma(0x1800)).expect("in reach");
+    let all: Vec<_> = Decoder::with_ip(64, &made, 0x1800, DecoderOptions::NONE).into_iter().collect();
+    let last = all.last().expect("instructions");
+    assert_eq!(last.code(), Code::Retnq, "{all:?}");
+    let branches = all.iter().filter(|one| one.is_jcc_short_or_near()).map(|one| one.near_branch_target());
+    assert_eq!(branches.collect::<Vec<_>>(), [last.ip(); 3]);
+    let calls = all.iter().filter(|one| one.code() == Code::Call_rel32_64);
+    assert_eq!(calls.map(|call| call.near_branch_target()).collect::<Vec<_>>(), [0x2000]);
+}

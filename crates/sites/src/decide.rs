@@ -33,6 +33,7 @@ pub(crate) mod facts;
 pub(crate) mod first_call;
 pub(crate) mod function;
 pub(crate) mod go;
+pub(crate) mod go_facts;
 pub(crate) mod go_unchecked;
 pub(crate) mod jump;
 pub(crate) mod return_stub;
@@ -45,7 +46,7 @@ pub(crate) mod unmodified;
 use crate::function::Function;
 use crate::reason::Reason;
 use facts::{FunctionFacts, PrologueFacts, SiteFacts};
-use go::GoFacts;
+use go_facts::GoFacts;
 use room::{Candidate, RoomFacts};
 
 /// Gives the reason against tracing a function, if its facts hold one.

@@ -102,7 +102,7 @@ fn leaves_have_sites_of_whole_instructions() {
         }
     };
     assert_eq!(["main.read", "main.constant", "main.empty"].map(code), [""; 3]);
-    assert_eq!(["main.sum", "main.outer"].map(code), ["go-resumes"; 2]);
+    assert_eq!(["main.sum", "main.outer"].map(code), ["short", "go-resumes"]);
     assert_eq!(code("main.field"), "go-may-fault");
     assert_eq!(code("runtime.sigtrampgo"), "go-other-stack");
     assert_eq!(code("runtime.memmove"), "go-unchecked-assembly");
@@ -116,8 +116,10 @@ fn stripped_leaves_have_the_same_sites() {
         let Some(whole) = build_of(PROGRAM, directory.path(), "whole", &flags("-ldflags=")) else { return };
         let stripped = build_of(PROGRAM, directory.path(), "stripped", &flags("-ldflags=-s -w"));
         let Some(stripped) = stripped else { return };
-        let sites =
-            |data: &[u8]| -> Vec<SiteForm> { unchecked(&read(data)).map(|(_, form)| form.clone()).collect() };
+        // Their operands differ, as the programs' data lies elsewhere.
+        let sites = |data: &[u8]| -> Vec<u64> {
+            unchecked(&read(data)).map(|(function, _)| function.address.0).collect()
+        };
         assert_eq!(sites(&stripped), sites(&whole));
     }
 }

@@ -1,4 +1,5 @@
-//! Sites of Go functions that check their stack (others: `go_unchecked.rs`). Their stacks are small and move, so no return address may be replaced:
+//! Sites of Go functions that check their stack; `go_unchecked.rs` has the others. Their stacks are
+//! small and move, so no return address may be replaced:
 //! returns are seen at the functions' exits (`discover/go_exits.rs`), and a hook may run only where
 //! the stack has room for it.
 //!
@@ -20,33 +21,19 @@
 
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, Register};
+use iced_x86::Register;
 
+use super::go_facts::GoFacts;
 use super::{GO, go_unchecked, refusal};
 use crate::address::Svma;
-use crate::code::decode::decoder;
-use crate::code::stack_check::Check;
 use crate::discover::goid;
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
-use crate::elf::pclntab::{self, Entry};
+use crate::elf::pclntab;
 use crate::function::{Function, Verdict};
 use crate::reason::Reason;
-use crate::site::{GOffsets, JUMP, SiteForm};
+use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
-
-/// All that rules look at in a Go function.
-pub(super) struct GoFacts<'a> {
-    pub address: u64,
-    /// Its row in Go's table of functions.
-    pub entry: Option<&'a Entry<'a>>,
-    /// Its code, with the padding behind it.
-    pub code: &'a [u8],
-    pub goid: Option<GOffsets>,
-    check: Option<Check>,
-    /// Address of the jump back to its beginning, after the stack has grown.
-    back: Option<u64>,
-}
 
 /// Finds sites of the Go functions of a file. Returns the range of Go's code, which Go's linker
 /// keeps together; the C code outside of it is left alone. Without a table of functions, all code
@@ -70,34 +57,6 @@ pub(crate) fn find(
         function.verdict = Verdict::unmodified(found, on_demand);
     }
     code
-}
-
-impl<'a> GoFacts<'a> {
-    fn of(image: &'a Image<'_>, entry: Option<&'a Entry<'a>>, goid: Option<GOffsets>) -> GoFacts<'a> {
-        let (address, size) = entry.map_or((0, 0), |entry| (entry.address, entry.size));
-        let code = image.tail(address, size);
-        let check = Check::of(code, address);
-        let inside = check.as_ref().filter(|check| (address..address + size).contains(&check.more));
-        let back = inside.and_then(|check| check.way_back(code, address));
-        GoFacts { address, entry, code, goid, check, back }
-    }
-
-    /// Whether a goroutine that a signal has preempted may resume at this offset.
-    pub fn may_resume_at(&self, offset: u64) -> bool {
-        self.entry.is_none_or(|entry| {
-            entry.facts.as_ref().is_none_or(|facts| facts.may_resume_at(offset, entry.name))
-        })
-    }
-
-    /// Its branches.
-    pub fn branches(&self) -> impl Iterator<Item = Instruction> {
-        decoder(self.code, self.address).into_iter().filter(|instruction| {
-            matches!(
-                instruction.flow_control(),
-                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-            )
-        })
-    }
 }
 
 /// Returns the site of a Go function, or why it has none.

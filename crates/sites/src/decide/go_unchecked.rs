@@ -1,14 +1,14 @@
 //! Sites of Go functions that do not check their stack. A leaf with a small frame needs no check;
 //! others must not be interrupted, or run while the runtime switches stacks.
 //!
-//! Whether there is room for a hook is seen at each call: the out-of-line copy compares the stack
+//! The out-of-line copy looks at each call whether there is room for a hook: it compares the stack
 //! pointer with the bounds of the goroutine's stack in front of the stub, as a stack check does
-//! ([`calltap_patch`](../../calltap_patch/index.html), `guard.rs`). That is possible in a function
-//! that the compiler made: it finds its goroutine in r14, and r12 free. Neither is so in assembly.
+//! (`guard.rs` in `calltap-patch`). A function that the compiler made allows that: its goroutine is
+//! in r14, and r12 is free. In assembly neither is so.
 //!
-//! The rules keep a goroutine from resuming in the middle of the jump, as a leaf may be preempted at
-//! any instruction: behind the first byte of the jump there is no instruction, or no point at which
-//! Go preempts.
+//! The rules keep a goroutine from resuming in the middle of the jump, as a leaf may be preempted
+//! at any instruction: behind the first byte of the jump there is no instruction, or no point at
+//! which Go preempts.
 //!
 //! Not possible: a short jump, to a long one in the padding in front of the function. A signal may
 //! find the thread there, and Go's runtime takes the padding for the function in front. Its tables
@@ -16,7 +16,7 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::go::GoFacts;
+use super::go_facts::GoFacts;
 use super::{GO_UNCHECKED, refusal};
 use crate::address::Svma;
 use crate::code::decode::decoder;

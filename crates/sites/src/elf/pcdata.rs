@@ -1,5 +1,5 @@
-//! What the runtime's table of functions has of one, besides its place and name: how it was made,
-//! and where a signal may preempt its goroutine.
+//! Facts of a function in the runtime's table besides its place and name: how it was made, and where
+//! a signal may preempt its goroutine.
 
 /// Flag of a function in assembly.
 const ASSEMBLY: u8 = 4;
@@ -66,7 +66,7 @@ impl Places {
     }
 }
 
-/// What the table has of a function.
+/// Facts of a function.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'d> {
     /// Whether it is written in assembly.

@@ -17,7 +17,7 @@ pub(crate) struct Entry<'d> {
     /// Bytes up to the next function, padding included.
     pub size: u64,
     pub name: &'d [u8],
-    /// What else the table has of it; None in the oldest layout.
+    /// Other facts of it; None in the oldest layout.
     pub facts: Option<Facts<'d>>,
 }
 
