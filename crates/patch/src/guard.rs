@@ -65,7 +65,7 @@ mod tests {
     use iced_x86::{Decoder, DecoderOptions};
 
     #[test]
-    fn guards_lead_to_the_stub_or_past_it() {
+    fn guard_has_branches_past_the_stub() {
         let [at, stub, body, lost] = [0x40_0000, 0x80_0000, 0x40_0100, 0x7f00_1234_5678].map(Avma);
         let code = guard_bytes(at, stub, body, lost).expect("in reach");
         assert!(code.len() <= AT_ENTRY, "{}", code.len());

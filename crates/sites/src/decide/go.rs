@@ -1,7 +1,6 @@
 //! Sites of Go functions that check their stack; `go_unchecked.rs` has the others. Their stacks are
-//! small and move, so no return address may be replaced:
-//! returns are seen at the functions' exits (`discover/go_exits.rs`), and a hook may run only where
-//! the stack has room for it.
+//! small and move, so no return address may be replaced: returns are seen at the functions' exits
+//! (`discover/go_exits.rs`), and a hook may run only where the stack has room for it.
 //!
 //! Both are possible because of the check with which most Go functions begin:
 //!
