@@ -311,6 +311,9 @@ impl<'a> Collector<'a> {
 
     fn take_records(&mut self) {
         while let Ok(metadata) = self.records.try_recv() {
+            if let Metadata::Executed { pid, at } = metadata {
+                self.replace_program(pid, at);
+            }
             if let Metadata::Followed(followed) = &metadata {
                 self.processes.followed.insert(followed.pid, followed.clone());
             }

@@ -17,6 +17,13 @@ pub enum Metadata {
     Record(Record),
     /// Functions that have got stubs.
     Sites(NewSites),
+    /// A process has executed another program.
+    Executed {
+        /// Id of the process.
+        pid: u32,
+        /// Time of that, nanoseconds of CLOCK_MONOTONIC.
+        at: u64,
+    },
     /// A process that joins the session.
     Followed(Followed),
     /// Functions that were disabled.
@@ -111,7 +118,8 @@ impl Metadata {
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             Metadata::Record(record) => take(&record),
-            Metadata::Followed(_)
+            Metadata::Executed { .. }
+            | Metadata::Followed(_)
             | Metadata::SwitchedOff(_)
             | Metadata::Mapped(_)
             | Metadata::Kept(_)

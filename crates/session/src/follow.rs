@@ -11,6 +11,7 @@ use crate::plan::reason::NotFollowed;
 use calltap_collect::metadata::{Followed, Metadata};
 use calltap_patch::{Avma, Text};
 use calltap_process::Reason;
+use calltap_process::clock;
 use calltap_process::injection::preload::{self, Stack};
 use calltap_process::launch;
 use calltap_process::memory::maps;
@@ -174,6 +175,7 @@ impl Follow<'_> {
             Event::Stop => followed::stay_stopped(tid),
             Event::Signal(signal) => followed::run(tid, signal),
             Event::Exec(_) => {
+                let _ = self.records.send(Metadata::Executed { pid: tid, at: clock::monotonic_ns() });
                 if let Err(why) = self.preload_agent(tid) {
                     // Reported once: a tree runs the same program many times.
                     let refused = (program(tid), why);

@@ -56,12 +56,11 @@ impl Collector<'_> {
         let Some(mut switches) = self.kernel.switches.take() else { return };
         switches.read();
         if let Some(mut held) = self.kernel.held.take() {
-            let ahead = |process| self.processes.ahead.get(process as usize).copied().unwrap_or(0);
+            let ahead = |process| self.processes.get(process).map_or(0, |process| process.ahead);
             let is_complete =
                 held.take(self.shared, &ahead, &mut |HeldTime { process, tid, number, time }| {
                     let Some(process) = process else { return switches.hold(tid, number, time) };
-                    let pid = self.processes.pids.get(process as usize).copied().unwrap_or(0);
-                    if let Some((_, task)) = self.ids_here(process, pid, tid) {
+                    if let Some((_, task)) = self.ids_here(process, tid) {
                         switches.hold(task, number, time);
                     }
                 });
@@ -80,6 +79,24 @@ impl Collector<'_> {
             || self.kernel.events.as_ref().is_some_and(Kernel::is_filling)
         {
             self.read_switches(false);
+        }
+    }
+
+    /// Hands over what the kernel has recorded of a process's first thread before it executed
+    /// another program. The thread keeps its id, and what follows is that program's.
+    pub(super) fn replace_program(&mut self, pid: u32, at: u64) {
+        let is_known = self.kernel.switches.as_ref().is_some_and(|switches| switches.has_claimed(pid))
+            || self.kernel.events.as_ref().is_some_and(|kernel| kernel.has_claimed(pid));
+        if !is_known {
+            return;
+        }
+        self.kernel.events.iter_mut().for_each(|kernel| kernel.forget_memory(pid));
+        self.read_switches(false);
+        if let Some(switches) = &mut self.kernel.switches {
+            switches.replace(pid, at, &mut self.output);
+        }
+        if let Some(kernel) = &mut self.kernel.events {
+            kernel.replace(pid, at, &mut self.output);
         }
     }
 

@@ -48,12 +48,12 @@ impl Collector<'_> {
             }
             // Ids of another pid namespace cannot be looked up: such threads end with their
             // process, at the end.
-            let pid = self.processes.pids.get(reader.process as usize).copied().filter(|_| {
+            let process = self.processes.get(reader.process);
+            let pid = process.map(|process| process.pid).filter(|_| {
                 let entry = self.shared.process(reader.process);
                 entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.processes.namespace
             });
-            let replaced =
-                self.processes.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced);
+            let replaced = process.is_some_and(|process| process.replaced);
             let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
             let over = last || gone || replaced;
             if !over && (self.overwrite || matches!(which, Sweep::Open | Sweep::Ended)) {

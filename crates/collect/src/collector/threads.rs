@@ -5,7 +5,7 @@ use crate::metadata::{Followed, SwitchedOff};
 use crate::pairing::OpenCalls;
 use crate::reader::Reader;
 use crate::reader::history::{Fork, History};
-use calltap_abi::{ThreadEntry, ThreadState};
+use calltap_abi::{ProcessEntry, ThreadEntry, ThreadState};
 use calltap_names::printable_bytes;
 use calltap_process::clock::TimeOffsets;
 use calltap_process::proc;
@@ -51,18 +51,27 @@ impl Threads {
     }
 }
 
+/// A process of the session.
+#[derive(Clone, Copy)]
+pub(super) struct Joined {
+    /// Its id, in its pid namespace.
+    pub pid: u32,
+    /// Its id here; None if it runs in another pid namespace, and was not found.
+    pub here: Option<u32>,
+    /// Whether it has executed another program by now, which has another entry.
+    pub replaced: bool,
+    /// How far its CLOCK_MONOTONIC is ahead of the machine's, nanoseconds.
+    pub ahead: i64,
+    /// The address above all frames of its first thread, if it is known.
+    stack: Option<u64>,
+}
+
 /// The processes of the session.
 pub(super) struct Processes {
-    /// Process id of each process, by index.
-    pub pids: Vec<u32>,
-    /// Whether each has executed another program by now, which has another entry.
-    pub replaced: Vec<bool>,
+    /// The processes, by index.
+    pub joined: Vec<Joined>,
     /// The newest followed process of each process id.
     pub followed: HashMap<u32, Followed>,
-    /// How far each process's CLOCK_MONOTONIC is ahead of the machine's, nanoseconds.
-    pub ahead: Vec<i64>,
-    /// The address above all frames of each process's first thread, if it is known.
-    pub stacks: Vec<Option<u64>>,
     /// Number of this process's namespace of process ids.
     pub namespace: u64,
 }
@@ -70,21 +79,19 @@ pub(super) struct Processes {
 impl Processes {
     pub fn new() -> Processes {
         let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
-        Processes {
-            pids: Vec::new(),
-            replaced: Vec::new(),
-            followed: HashMap::new(),
-            ahead: Vec::new(),
-            stacks: Vec::new(),
-            namespace,
-        }
+        Processes { joined: Vec::new(), followed: HashMap::new(), namespace }
+    }
+
+    /// Returns a process by its index.
+    pub fn get(&self, index: u32) -> Option<&Joined> {
+        self.joined.get(index as usize)
     }
 }
 
 impl Collector<'_> {
     /// Looks for processes and threads that have joined.
     pub(super) fn find_threads(&mut self) {
-        for index in self.processes.pids.len() as u32..self.shared.processes().end {
+        for index in self.processes.joined.len() as u32..self.shared.processes().end {
             let Some(process) = self.shared.process(index) else { break };
             let pid = process.pid.load(Acquire);
             if pid == 0 {
@@ -99,17 +106,20 @@ impl Collector<'_> {
                 self.find_new_threads();
             }
             let open = forked.and_then(|parent| self.open_at_fork(index, parent));
-            self.processes.pids.push(pid);
-            let here = self.ids_here(index, pid, pid).map(|(pid, _)| pid);
-            self.processes.ahead.push(here.map_or(0, |here| TimeOffsets::of(here).monotonic));
-            // The first thread of a forked child goes on where it was forked: on a copy of any
-            // thread's stack.
-            self.processes.stacks.push(here.and_then(proc::first_stack).filter(|_| forked.is_none()));
-            parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
-            self.processes.replaced.push(false);
-            for (former, replaced) in (0..index).zip(&mut self.processes.replaced) {
-                *replaced |= self.shared.is_same_process(former, index);
+            for (former, process) in (0..index).zip(&mut self.processes.joined) {
+                process.replaced |= self.shared.is_same_process(former, index);
             }
+            let here = if self.is_in_own_namespace(process) { Some(pid) } else { proc::find_pid(process) };
+            self.processes.joined.push(Joined {
+                pid,
+                here,
+                replaced: false,
+                ahead: here.map_or(0, |here| TimeOffsets::of(here).monotonic),
+                // The first thread of a forked child goes on where it was forked: on a copy of any
+                // thread's stack.
+                stack: here.and_then(proc::first_stack).filter(|_| forked.is_none()),
+            });
+            parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
             self.totals.processes += 1;
             let comm = self.name_of(index, pid);
             let forked = forked.is_some();
@@ -135,7 +145,7 @@ impl Collector<'_> {
             let Some(entry) = self.shared.thread(index) else { break };
             let is_live = entry.state.load(Acquire) == ThreadState::Live as u32;
             let process = entry.process.load(Relaxed);
-            if is_live && (process as usize) < self.processes.pids.len() {
+            if is_live && self.processes.get(process).is_some() {
                 self.begin(index, process, entry.tid.load(Relaxed));
             }
         }
@@ -169,23 +179,27 @@ impl Collector<'_> {
         }
     }
 
+    fn is_in_own_namespace(&self, process: &ProcessEntry) -> bool {
+        [0, self.processes.namespace].contains(&process.pid_namespace.load(Relaxed))
+    }
+
     /// Returns the recorder's ids of a process and of one of its threads. `None` if they run in
     /// another pid namespace, and this process does not find them.
-    pub(super) fn ids_here(&self, process: u32, pid: u32, tid: u32) -> Option<(u32, u32)> {
-        let entry = self.shared.process(process)?;
-        if [0, self.processes.namespace].contains(&entry.pid_namespace.load(Relaxed)) {
-            return Some((pid, tid));
+    pub(super) fn ids_here(&self, process: u32, tid: u32) -> Option<(u32, u32)> {
+        let here = self.processes.get(process)?.here?;
+        if self.is_in_own_namespace(self.shared.process(process)?) {
+            return Some((here, tid));
         }
-        let host = proc::find_pid(entry)?;
-        let is_task = |task: &u32| proc::inner_id(host, *task) == Some(tid);
-        Some((host, proc::tasks(host).into_iter().find(is_task)?))
+        let is_task = |task: &u32| proc::inner_id(here, *task) == Some(tid);
+        Some((here, proc::tasks(here).into_iter().find(is_task)?))
     }
 
     /// Returns the process of the session that began the followed process `pid`, or that executed
     /// the program which it now runs.
     fn parent_of(&self, pid: u32) -> Option<u32> {
-        let newest =
-            |pid: &u32| self.processes.pids.iter().rposition(|own| own == pid).map(|index| index as u32);
+        let newest = |pid: &u32| {
+            self.processes.joined.iter().rposition(|own| own.pid == *pid).map(|index| index as u32)
+        };
         self.processes.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
     }
 
@@ -197,7 +211,7 @@ impl Collector<'_> {
         };
         let at_start = || self.shared.thread_entries().find(own).map(name_at_start);
         let told = || self.processes.followed.get(&pid).map(|own| own.comm.clone());
-        self.ids_here(process, pid, pid)
+        self.ids_here(process, pid)
             .map(comm)
             .filter(|comm| !comm.is_empty())
             .or_else(at_start)
@@ -218,10 +232,9 @@ impl Collector<'_> {
         self.totals.threads += 1;
         self.threads.count += 1;
         self.threads.begun += 1;
-        let pid = self.processes.pids.get(process as usize).copied().unwrap_or(0);
         // The present name, or if the thread has ended the name with which it began.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
-        let ids = self.ids_here(process, pid, tid);
+        let ids = self.ids_here(process, tid);
         let comm = ids.map(comm).filter(|comm| !comm.is_empty()).unwrap_or(name);
         self.output.record(&Record::Thread(Thread {
             id,
@@ -243,7 +256,7 @@ impl Collector<'_> {
         if self.threads.next <= MEASURED {
             reader.ask_own_length();
         }
-        let own = self.processes.stacks.get(process as usize).copied().flatten().filter(|_| is_first);
+        let own = self.processes.get(process).and_then(|process| process.stack).filter(|_| is_first);
         own.into_iter().for_each(|top| reader.set_first_stack(top));
         let keeps_history = !self.overwrite && self.threads.count <= MOST_HISTORIES;
         let mut reader = reader.until(self.until).keeping_history(keeps_history);

@@ -41,6 +41,11 @@ impl Addresses {
         self.processes.insert(process, pid);
     }
 
+    /// Notes that the process with this index runs another program.
+    pub(crate) fn forget(&mut self, process: u32) {
+        self.processes.remove(&process);
+    }
+
     /// Notes that a thread of the process waits at an address.
     pub(crate) fn see(&mut self, process: u32, address: u64) {
         if self.known.len() < MOST && self.known.insert((process, address)) {

@@ -25,6 +25,11 @@ impl Default for Holds {
 }
 
 impl Holds {
+    /// The thread's state at the end of the time that was reported, according to the kernel.
+    pub(crate) fn state(&self) -> RunState {
+        self.state
+    }
+
     /// Notes that calltap held the thread in this time. A later call with the same number replaces
     /// the earlier.
     pub(crate) fn add(&mut self, number: u64, time: RangeInclusive<u64>) {

@@ -53,6 +53,17 @@ impl<T> PendingRecords<T> {
         self.from = to.max(until);
     }
 
+    /// Removes and returns all pieces up to `at`, and keeps the later entries.
+    fn split(&mut self, at: u64) -> Vec<Piece<T>>
+    where
+        T: Timed,
+    {
+        let later = self.entries.split_off(self.entries.partition_point(|entry| entry.at() <= at));
+        let pieces = self.take(at);
+        (self.entries, self.seen) = (later, 0);
+        pieces
+    }
+
     /// Removes and returns all pieces up to `until`.
     fn take(&mut self, until: u64) -> Vec<Piece<T>> {
         let mut pieces = std::mem::take(&mut self.over);
@@ -128,6 +139,11 @@ impl<T: Timed + Clone> Lanes<T> {
                 lanes.values_mut().for_each(|lane| lane.lose(from, to));
             }
         }
+    }
+
+    /// Returns the entries of a thread up to `at`; later ones are another program's.
+    fn split(&mut self, tid: u32, at: u64) -> Vec<Piece<T>> {
+        self.lanes.get_mut(&tid).map(|lane| lane.split(at)).unwrap_or_default()
     }
 
     fn is_full(&self) -> bool {
@@ -222,6 +238,38 @@ impl Kernel {
         self.wakings.iter_mut().for_each(|lanes| lanes.claim(tid));
         self.calls.iter_mut().for_each(|lanes| lanes.claim(tid));
         self.incidents.iter_mut().for_each(|lanes| lanes.claim(tid));
+    }
+
+    /// Whether a thread with this id has recorded events.
+    pub(crate) fn has_claimed(&self, tid: u32) -> bool {
+        self.ids.values().any(|(known, _)| *known == tid)
+    }
+
+    /// Notes that the memory of the thread with this id is gone: new addresses get no description.
+    pub(crate) fn forget_memory(&mut self, tid: u32) {
+        let gone = self.ids.values().filter(|(known, _)| *known == tid);
+        gone.for_each(|(_, process)| self.addresses.forget(*process));
+    }
+
+    /// Hands over the entries of the thread with this id up to `at`, at which it has executed
+    /// another program.
+    pub(crate) fn replace(&mut self, tid: u32, at: u64, output: &mut Output<'_>) {
+        let Some(thread) =
+            self.ids.iter().find_map(|(thread, (known, _))| (*known == tid).then_some(*thread))
+        else {
+            return;
+        };
+        self.ids.remove(&thread);
+        if let Some(lanes) = &mut self.wakings {
+            give_wakings(thread, lanes.split(tid, at), &self.names, output);
+        }
+        if let Some(lanes) = &mut self.calls {
+            give_calls(thread, &lanes.split(tid, at), output);
+        }
+        if let Some(lanes) = &mut self.incidents {
+            let pieces = lanes.split(tid, at);
+            give_incidents(thread, tid, pieces, &mut self.places, output);
+        }
     }
 
     /// Whether one of the kernel's rings is to be read soon.
@@ -386,6 +434,15 @@ mod tests {
         assert_eq!(pieces, expected);
         assert_eq!(lane.take(40), []);
         assert_eq!(lane.take(50), [Piece { from: 40, entries: vec![], until: 50 }]);
+    }
+
+    #[test]
+    fn entries_after_another_program_was_executed_are_kept_for_it() {
+        let entries = vec![waking(12), waking(20), waking(25)];
+        let mut lane = PendingRecords { over: Vec::new(), from: 10, entries, seen: 2 };
+        let before = Piece { from: 10, entries: vec![waking(12), waking(20)], until: 20 };
+        assert_eq!(lane.split(20), [before]);
+        assert_eq!(lane.take(40), [Piece { from: 20, entries: vec![waking(25)], until: 40 }]);
     }
 
     #[test]

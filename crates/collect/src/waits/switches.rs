@@ -67,6 +67,19 @@ impl ThreadSwitches {
         }
     }
 
+    /// Removes and returns the switches until `at`, unless the first state is only assumed. The
+    /// thread goes on from there as another program's.
+    fn split(&mut self, at: u64) -> Option<Vec<Switch>> {
+        let later = self.switches.split_off(self.switches.partition_point(|switch| switch.at <= at));
+        let earlier = self.take(at);
+        let mut rest = ThreadSwitches::new(None);
+        rest.switches.push(Switch { at, to: self.holds.state() });
+        rest.switches.extend(later);
+        (rest.state, rest.last) = (self.state, self.last.max(at));
+        *self = rest;
+        earlier
+    }
+
     /// Makes all waits unknown.
     fn doubt(&mut self) {
         let unknown = |switch: &mut Switch| {
@@ -124,6 +137,24 @@ impl Switches {
         self.ids.insert(thread, tid);
         let lane = Self::lane(&mut self.lanes, &mut self.first, self.sched.since(), tid);
         lane.claimed = Some(clock::monotonic_ns());
+    }
+
+    /// Whether a thread with this id has recorded events.
+    pub(crate) fn has_claimed(&self, tid: u32) -> bool {
+        self.ids.values().any(|known| *known == tid)
+    }
+
+    /// Hands over the switches of the thread with this id until `at`. Later ones are those of
+    /// another program's thread.
+    pub(crate) fn replace(&mut self, tid: u32, at: u64, output: &mut Output<'_>) {
+        let Some(thread) = self.ids.iter().find_map(|(thread, known)| (*known == tid).then_some(*thread))
+        else {
+            return;
+        };
+        self.ids.remove(&thread);
+        if let Some(switches) = self.lanes.get_mut(&tid).and_then(|lane| lane.split(at)) {
+            output.switches(thread, &switches, at);
+        }
     }
 
     /// Whether one of the kernel's rings is to be read soon.
@@ -234,6 +265,14 @@ mod tests {
         assert_eq!(told(&mut quiet, 14), None, "it may have come back after that");
         assert_eq!(told(&mut quiet, 15), Some(vec![(5, Running)]));
         assert_eq!(told(&mut quiet, 30), Some(vec![]));
+    }
+
+    #[test]
+    fn thread_that_executes_another_program_keeps_its_state() {
+        let mut old = lane(None, &[(1, Running), (5, Blocked), (9, Running), (12, Blocked)]);
+        let earlier = old.split(7).expect("its states are known");
+        assert_eq!(earlier.len(), 2);
+        assert_eq!(told(&mut old, 20), Some(vec![(7, Blocked), (9, Running), (12, Blocked)]));
     }
 
     #[test]

@@ -163,6 +163,25 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
 }
 
 #[test]
+fn waits_before_another_program_is_executed_are_not_given_to_it() {
+    if !have_switches() || !have_tracepoints() {
+        return;
+    }
+    let [first, second] = ["first_lock", "second_lock"]
+        .map(|lock| compile(GCC, &["relay.c"], &["-pthread", "-no-pie", &format!("-DLOCK={lock}")]));
+    let paths = [&first, &second].map(|program| program.path.display().to_string());
+    let trace = first.directory().join("relay.data").display().to_string();
+    let flags = ["record", "-q", "--follow", "--events", "sched,syscalls", "-o", &trace, "--"];
+    ask(&[&flags[..], &[&paths[0], &paths[1]]].concat());
+    let (_, locks) = answer(&first, &["locks"], &["-i", &trace]);
+    let rows = locks["locks"].as_array().expect("locks");
+    let waits = |lock: &str| rows.iter().find(|row| row["symbol"] == lock).map(|row| row["waits"].as_u64());
+    assert_eq!(waits("second_lock"), Some(Some(5)), "{locks:#}");
+    // The last waits of a program that is gone may have no name.
+    assert!(waits("first_lock").flatten().is_some_and(|waits| (3..=5).contains(&waits)), "{locks:#}");
+}
+
+#[test]
 fn unrecorded_events_are_reported_as_unknown() {
     let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
     let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
