@@ -297,6 +297,11 @@ fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
             units::counted(u64::from(snapshot.too_fast), "thread")
         );
     }
+    if snapshot.replaced {
+        tell!(
+            "calltap: {of}process {pid} has executed another program since calltap attached: the events are those of the former one, and the names of its functions are not known"
+        );
+    }
     Ok(())
 }
 

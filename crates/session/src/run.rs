@@ -15,7 +15,8 @@ use calltap_collect::heartbeat;
 use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
 use calltap_process::ptrace::stop_times::Stops;
-use calltap_process::{launch, proc};
+use calltap_process::target::Target;
+use calltap_process::{agent, launch, proc};
 use rustix::thread::gettid;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -109,7 +110,8 @@ impl AttachSession<'_> {
             .summing(Arc::clone(&sums))
             .telling(&calls);
         let (alive, stop, reader) = (AtomicBool::new(false), AtomicBool::new(false), OnceLock::new());
-        let is_left = || !self.target.lives() && !alive.load(Acquire);
+        let program = proc::first_stack(self.target.pid);
+        let is_left = || (!self.target.lives() || self.is_replaced(program)) && !alive.load(Acquire);
         let over = || is_left() || interrupted.load(Acquire) || (run.over)();
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
         controller.limit = run.max_overhead.zip(rates.as_deref());
@@ -149,7 +151,19 @@ impl AttachSession<'_> {
             code_is_in: controller.code_is_in,
         };
         self.directory.keep(!left.whole);
+        if self.is_replaced(program) {
+            self.notes.push(replaced(&self.target));
+        }
         self.outcome((attached, sites, attaching), left, seen, collected)
+    }
+
+    /// Whether the process has executed another program since the beginning of its first stack was
+    /// `program`, and is not followed.
+    fn is_replaced(&self, program: Option<u64>) -> bool {
+        let now = proc::first_stack(self.target.pid);
+        let is_other = !self.options.follow && now.is_some() && program.is_some() && now != program;
+        // The agent is not there yet, either, where calltap has only begun to attach.
+        is_other && !agent::has_mapped(self.target.pid, &self.directory.identity())
     }
 
     /// Assembles the outcome; fails if attaching has failed.
@@ -181,6 +195,15 @@ impl AttachSession<'_> {
             cpu: seen.cpu,
         })
     }
+}
+
+/// Returns the note about a process that has executed another program.
+fn replaced(target: &Target) -> String {
+    let (name, pid) = (&target.name, target.pid);
+    let other = Target::of_child(pid).map_or_else(String::new, |now| format!(" ({})", now.name));
+    format!(
+        "{name}-{pid} has executed another program{other}, which is not traced: 'record -p {pid}' traces it"
+    )
 }
 
 fn left_behind(pid: u32) -> String {

@@ -22,6 +22,7 @@ use calltap_collect::snapshot;
 use calltap_collect::trace_file::TraceFile;
 use calltap_names::ModuleNames;
 use calltap_process::Reason;
+use calltap_process::agent;
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_process::ptrace::in_tracer_thread;
@@ -59,6 +60,9 @@ pub struct Snapshot {
     /// Number of threads that reused their chunks before these could be copied: their events are
     /// not in the trace.
     pub too_fast: u32,
+    /// Whether the process has executed another program since calltap attached: the names of the
+    /// former one's functions are not known.
+    pub replaced: bool,
 }
 
 /// Returns the processes that have a session: attached to, recorded or watched.
@@ -321,7 +325,9 @@ impl Attached {
         }
         let file_size = writer.finish(end)?;
         file.keep();
-        Ok(Snapshot { totals, file_size, too_fast: copy.too_fast })
+        let has_program = agent::has_mapped(self.target.pid, &self.directory.identity());
+        let replaced = self.target.lives() && !has_program;
+        Ok(Snapshot { totals, file_size, too_fast: copy.too_fast, replaced })
     }
 }
 

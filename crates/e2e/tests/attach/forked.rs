@@ -2,7 +2,7 @@
 //! that process has ended.
 
 use calltap_e2e::*;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ fn child_that_outlives_a_started_program_is_detached_from() {
     let program = compile(&BARE[0], &["forks_away.c"], &[]);
     for how in ["rests", "works"] {
         let mut command = Command::new(calltap());
-        command.args(["record", "-q", "-o", "/dev/null", "--"]).arg(&program.path).args(["leaves", how]);
+        command.args(["record", "-o", "/dev/null", "--"]).arg(&program.path).args(["leaves", how]);
         let mut resident = Resident::spawn(command, program.directory().to_owned());
         resident.wait_for("ready");
         let child = forks(&mut resident);
@@ -63,7 +63,30 @@ fn child_that_outlives_a_started_program_is_detached_from() {
         }
         attach_elsewhere(&program);
         is_detached_from(child, how);
-        ends_well(resident, how);
+        let (status, output, errors) = resident.end();
+        assert!(status.success() && output.contains("end 0"), "{how}: {status} {output}{errors}");
+        let told = format!("-{child} goes on, and is no longer recorded");
+        assert!(errors.contains(&told), "{how}: {errors}");
+    }
+}
+
+#[test]
+fn a_process_that_executes_another_program_is_no_longer_recorded() {
+    let program = compile(&BARE[0], &["executes.c"], &[]);
+    for command in [&["record", "-o", "/dev/null"][..], &["top"], &["count", "work"]] {
+        let mut resident = Resident::start(&program, &[]);
+        let pid = resident.pid.to_string();
+        let mut beside = Command::new(calltap());
+        beside.args(command).args(["-p", &pid]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let beside = beside.spawn().expect("calltap");
+        resident.await_recorder();
+        resident.tell();
+        let run = beside.wait_with_output().expect("its end");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(said.contains("has executed another program (executes), which is not traced"), "{said}");
+        assert!(run.status.success(), "{command:?}: {said}");
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{command:?}: {status} {output}{errors}");
     }
 }
 
