@@ -1,7 +1,11 @@
 //! Habits of users: such words are understood, or answered by a line that says what to type
 //! instead.
 
-use calltap_e2e::{GCC, Resident, calltap_run, compile, have_switches, have_tracepoints, write_program};
+use calltap_e2e::{
+    GCC, Resident, calltap, calltap_run, compile, have_switches, have_tracepoints, write_program,
+};
+use std::fs;
+use std::process::{Command, Stdio};
 
 /// Runs calltap, which has to succeed, and returns its output and messages.
 #[track_caller]
@@ -104,4 +108,32 @@ fn waits_for_calltap_at_the_start_are_no_locks_of_the_program() {
     let program = compile(GCC, &["paced.c"], &[]);
     let (locks, _) = run(&["locks", "--", &program.path.to_string_lossy()]);
     assert!(locks.ends_with("no waits\n"), "{locks}");
+}
+
+#[test]
+fn recordings_with_one_output_keep_all_traces() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let directory = program.directory().join("together");
+    fs::create_dir(&directory).expect("a directory");
+    let start = |_| {
+        let mut command = Command::new(calltap());
+        command.current_dir(&directory).args(["record", "-o", "same.data", "--"]).arg(&program.path);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("calltap")
+    };
+    for recording in (0..4).map(start).collect::<Vec<_>>() {
+        let run = recording.wait_with_output().expect("its end");
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(run.status.success(), "{said}");
+        // The last line names the file with the events of this recording.
+        let (events, file) =
+            said.lines().last().and_then(|line| line.split_once(", 0 lost, ")).expect("events and file");
+        let events = events.trim_start_matches("calltap: ").split(" from").next().expect("a number");
+        let file = directory.join(file.rsplit_once(" in ").expect("a file").1);
+        let (report, _) = self::run(&["report", &file.to_string_lossy()]);
+        assert!(report.starts_with(&format!("# {events}")), "{said}{report}");
+    }
+    let names =
+        fs::read_dir(&directory).expect("a directory").map(|entry| entry.expect("a file").file_name());
+    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    assert!(names.len() == 4 && names.iter().all(|name| !name.contains("part")), "{names:?}");
 }

@@ -4,6 +4,7 @@ use calltap_e2e::{
     BUILDS, Expect, Program, Resident, calltap_run, changed_text, check, clocks, compile, diagonal, matrix,
     plain, succeeds, with_libraries,
 };
+use std::collections::BTreeSet;
 
 fn processes(how: &str, children: usize) {
     let expect = Expect { arguments: &[how], ..Expect::default() };
@@ -179,6 +180,35 @@ fn children_that_are_forked_while_their_parent_is_left_are_left_too() {
         let process = process.parse().expect("a process id");
         assert_eq!(changed_text(process), [""; 0], "process {process} of {pid}");
     }
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{status} {output}{errors}");
+}
+
+#[test]
+fn children_that_are_forked_during_a_change_have_the_new_selection() {
+    let program = compile(&BUILDS[0], &["forks_on.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    let attached = calltap_run(&["attach", "-p", &pid, "-F", "work"]);
+    assert!(attached.status.success(), "{}", attached.stderr);
+    resident.tell();
+    let mut known = BTreeSet::new();
+    for round in 0..24 {
+        let filter = ["main", "work"][round % 2];
+        let set = calltap_run(&["set", "-p", &pid, "-F", filter]);
+        assert!(set.status.success(), "{}", set.stderr);
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("its children");
+        let expected = changed_text(resident.pid);
+        for child in children.split_whitespace().filter(|child| known.insert((*child).to_owned())) {
+            assert_eq!(changed_text(child.parse().expect("a process id")), expected, "{child}: {filter}");
+        }
+    }
+    assert!(known.len() > 100, "{} children", known.len());
+    let left = calltap_run(&["detach", "-p", &pid]);
+    assert!(left.status.success(), "{}", left.stderr);
+    resident.tell();
+    resident.wait_for("done");
     let (status, output, errors) = resident.end();
     assert!(status.success(), "{status} {output}{errors}");
 }
