@@ -413,8 +413,9 @@ mod tests {
         let dictionary = Dictionary::of_texts(&texts, 7 * 7).expect("7 texts of 7 bytes");
         assert!(Dictionary::of_texts(&texts, 7 * 7 - 1).is_none());
         let (rows, statistics) = read(column, |own| dictionary.encode(own, Some(&presence)));
-        let field =
-            |row: usize| if row.is_multiple_of(2) { Field::Null } else { Field::Str(texts[row / 2].to_string()) };
+        let field = |row: usize| {
+            if row.is_multiple_of(2) { Field::Null } else { Field::Str(texts[row / 2].to_string()) }
+        };
         assert_eq!(rows, (0..2000).chain(0..2000).map(field).collect::<Vec<Field>>());
         assert_eq!(statistics.1, Some(1000));
         assert_eq!(read(column, |own| plain(own, Some(&presence), &all)), (rows, statistics));
