@@ -189,6 +189,9 @@ impl Question for Lines {
                 ]
             })
             .collect();
+        if let (Some(threshold), true) = (self.threshold, cells.is_empty()) {
+            return format!("no call took longer than {}\n", duration(threshold));
+        }
         let shown = if self.threshold.is_some() { "SLOWER" } else { "SHOWN" };
         let mut out = Vec::new();
         // Writing to a vector cannot fail.

@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::head;
 use crate::names::Names;
 use crate::sources::source::Source;
-use crate::units::counted;
+use crate::units::{counted, duration};
 use chain::Chains;
 use descriptions::Descriptions;
 use explained::Explained;
@@ -88,7 +88,8 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
     if shown < found.calls {
         text += &format!("# {slow}; these are the {shown} slowest\n");
     } else if found.calls == 0 {
-        text += &format!("# {slow}\n");
+        let rules = why.rules.iter().map(|rule| format!("{} > {}", rule.function, duration(rule.ns)));
+        text += &format!("# {slow} ({})\n", crate::units::one_line(&rules.collect::<Vec<_>>().join(", ")));
     }
     text += &if why.summary {
         summary::text(&explained, &descriptions, why.limit)

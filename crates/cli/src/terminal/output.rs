@@ -163,7 +163,7 @@ impl Output {
 
     /// Flushes the output, and gives a file its final name.
     pub fn finish(mut self) -> Result<()> {
-        self.to.flush()?;
+        self.flush()?;
         if let Some((part, path)) = self.file.take() {
             fs::rename(&part, &path).with_context(|| path.display().to_string())?;
         }
@@ -171,13 +171,23 @@ impl Output {
     }
 }
 
+impl Output {
+    /// Adds the name of the file to an error.
+    fn name(&self, error: io::Error) -> io::Error {
+        match &self.file {
+            Some((_, path)) => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+            None => error,
+        }
+    }
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to.write(bytes)
+        self.to.write(bytes).map_err(|error| self.name(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        self.to.flush().map_err(|error| self.name(error))
     }
 }
 
