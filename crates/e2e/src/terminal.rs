@@ -41,7 +41,9 @@ impl Terminal {
     }
 
     fn with(arguments: &[&str], environment: &[(&str, &str)], whole: bool) -> Terminal {
-        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        // Another test's program must not keep the terminal open.
+        let controller =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("the right to it");
         let name = ptsname(&controller, Vec::new()).expect("its name");
         let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
