@@ -39,7 +39,7 @@ fn check(build: &'static Build, command: &[&str]) {
     assert!(calltap_run(&["record", "-q", "-o", "/dev/null", "--", "true"]).status.success());
     let pid_word = pid.to_string();
     let status = calltap_run(&["status", "-p", &pid_word]);
-    one_line(&status, &["a calltap was killed", "calltap detach"]);
+    one_line(&status, &["has ended without detaching", "calltap detach"]);
     let run = calltap_run(&[command, &["-p", &pid_word]].concat());
     assert!(run.status.success(), "{what}: {}", run.stderr);
     assert_eq!(changed_text(pid), [""; 0], "{what}: {}", run.stderr);
