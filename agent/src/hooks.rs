@@ -159,7 +159,7 @@ hooks!(
     parent_high_code = const code::PARENT_HIGH,
     tick = const offset_of!(Control, tick),
     counter = const offset_of!(Control, counter),
-    lost_unregistered = const offset_of!(Control, lost_unregistered),
+    lost_without_room = const offset_of!(Control, lost_without_room),
     to_landing = const stub::LANDING - stub::AFTER_MCOUNT,
     to_tail = const stub::TAIL - stub::AFTER_ENTRY,
     since_entry = const stub::AFTER_LEAVE - stub::AFTER_CALL,

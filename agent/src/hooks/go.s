@@ -59,7 +59,7 @@ calltap_hook_go_lost_\clock:
     .cfi_startproc
     .cfi_def_cfa rsp, 8
     mov r13, qword ptr [rip + {control}]
-    lock inc qword ptr [r13 + {lost_unregistered}]
+    lock inc qword ptr [r13 + {lost_without_room}]
     jmp r12
     .cfi_endproc
 .endm

@@ -274,6 +274,12 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
 /// help. A process that was attached to does not wait for buffers.
 fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
     let (calls, returns) = (totals.lost_entries, totals.lost_exits);
+    if calls > 0 && calls == totals.without_room && returns == 0 {
+        let calls = units::counted(calls, "call");
+        return Some(format!(
+            "LOST {calls} of Go functions: their goroutines' stacks had no room for a hook"
+        ));
+    }
     let flags = match subject {
         Subject::Program(_) => "--buffer-size and --max-wait",
         Subject::Process { .. } => "--buffer-size",

@@ -71,6 +71,8 @@ pub struct Totals {
     pub lost_entries: u64,
     /// Returns that happened and are not in the trace.
     pub lost_exits: u64,
+    /// The lost calls for which a goroutine's stack had no room.
+    pub without_room: u64,
 }
 
 /// Settings of a live view. At the end of each interval the collector hands over all that happened
@@ -247,7 +249,7 @@ impl<'a> Collector<'a> {
             self.complete_rates();
             if last {
                 self.take_records();
-                self.add_unregistered();
+                self.add_uncounted();
                 self.add_profile();
                 return (self.totals, self.output.failed);
             }

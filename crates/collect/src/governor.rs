@@ -303,7 +303,8 @@ fn own(cost: f64, spent: Duration) -> f64 {
 
 /// Returns the number of events that all threads have lost so far.
 pub fn lost(control: &Control, threads: impl Iterator<Item = u64>) -> u64 {
-    threads.fold(control.lost_unregistered.load(Relaxed), u64::saturating_add)
+    let others = [&control.lost_unregistered, &control.lost_without_room].map(|lost| lost.load(Relaxed));
+    threads.chain(others).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ impl Collector<'_> {
             return;
         }
         let now = self.now();
+        // A goroutine may run on in a thread that has begun since threads were last looked for.
+        self.find_threads();
         self.read_until(now);
         self.goroutines.release(now, &mut self.output);
     }
