@@ -102,6 +102,7 @@ const EXITS: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
     rewriting::has_room_at_entry,
     rewriting::has_goroutine_elsewhere,
     rewriting::ends_goroutine,
+    rewriting::sets_goroutine,
     rewriting::is_go_assembly,
     rewriting::shares_many_parts,
     rewriting::runs_on,

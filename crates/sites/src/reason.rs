@@ -165,7 +165,7 @@ reasons! {
         "it runs in signal handlers and starting threads, where r14 is not the goroutine of the stack", "trace its callers";
     GoFork = "go-fork", "a child process may run it on the stack of its parent", "trace its callers";
     GoSetsGoroutine = "go-sets-goroutine",
-        "it changes r14, the register of its goroutine, and does not check its stack", "trace its callers";
+        "it changes r14, the register of its goroutine", "trace its callers";
     GoMayFault = "go-may-fault",
         "it begins with an instruction that may fault: Go finds the function that panics by the instruction's address", "trace its callers";
     GoResumes { byte: u64 } = "go-resumes",
@@ -235,7 +235,7 @@ impl Reason {
     /// exits are not rewritten.
     pub(crate) fn of_go_function(self) -> Reason {
         match self {
-            Reason::GoVersion | Reason::GoAssembly | Reason::GoEnds => self,
+            Reason::GoVersion | Reason::GoAssembly | Reason::GoEnds | Reason::GoSetsGoroutine => self,
             why => Reason::GoOnlyEntry { why: Box::new(why) },
         }
     }

@@ -70,6 +70,22 @@ fn go_calls_c_calls_go() {
     }
 }
 
+// The runtime lends such a thread a goroutine for each call.
+#[test]
+fn threads_of_c_that_call_go_run_as_untraced() {
+    for (go, flags) in builds(&WITH_C) {
+        let program = go.compile("c_threads.go", flags);
+        let expect = Expect { uncounted: true, ..Expect::default() };
+        // Some versions of the runtime have a `dropm` that cannot be traced.
+        for filter in [&[][..], &["-F", "runtime.dropm,main.*", "--later"]] {
+            let recording = record(&program, filter, &expect);
+            let run = &recording.run;
+            assert!(run.status.success(), "{}: {} {}", recording.what, run.status, run.stderr);
+            assert_eq!(run.stdout, "callbacks 3000\n", "{}", recording.what);
+        }
+    }
+}
+
 #[test]
 fn running_go_program_continues_and_is_restored() {
     let every = builds(&BUILDS).into_iter().map(|build| ("resident.go", build));

@@ -28,6 +28,22 @@ pub(super) fn ends_goroutine(facts: &FunctionFacts<'_>) -> Option<Reason> {
     (is_of_go && facts.function.name == go_exits::LAST).then_some(Reason::GoEnds)
 }
 
+/// Functions of the runtime that call `setg` and return: r14 has another goroutine then than at
+/// their beginning, or none.
+const SETS_GOROUTINE: [&str; 6] = [
+    "runtime.dropm",
+    "runtime.needm",
+    "runtime.needAndBindM",
+    "runtime.sigtrampgo",
+    "runtime.adjustSignalStack",
+    "runtime.adjustSignalStack2",
+];
+
+pub(super) fn sets_goroutine(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let is_of_go = facts.function.form().is_some_and(SiteForm::is_of_go);
+    (is_of_go && SETS_GOROUTINE.contains(&&*facts.function.name)).then_some(Reason::GoSetsGoroutine)
+}
+
 pub(super) fn is_go_assembly(facts: &FunctionFacts<'_>) -> Option<Reason> {
     let Some(SiteForm::Checked { old, .. }) = facts.function.form() else { return None };
     (!go_exits::keeps_g(old)).then_some(Reason::GoAssembly)

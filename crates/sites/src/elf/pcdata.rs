@@ -19,8 +19,9 @@ const NO_MAP: u32 = u32::MAX;
 /// Most tables of one function.
 const MOST: usize = 16;
 /// Beginnings of the names of functions in which the runtime preempts no goroutine by a signal
-/// (`isAsyncSafePoint` in `runtime/preempt.go`).
-const NEVER_PREEMPTED: [&[u8]; 4] = [b"runtime.", b"reflect.", b"runtime/internal/", b"internal/runtime/"];
+/// (`isAsyncSafePoint` in `runtime/preempt.go`), in all versions. Some know `internal/runtime/` as
+/// well.
+const NEVER_PREEMPTED: [&[u8]; 3] = [b"runtime.", b"reflect.", b"runtime/internal/"];
 
 /// Positions in a function's record, in bytes.
 #[derive(Clone, Copy)]
