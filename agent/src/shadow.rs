@@ -72,21 +72,40 @@ pub extern "C" fn shadow_slow(low: u32, slot: u64, _: u64) -> u8 {
 /// Maps the piece for a stack slot, if necessary. Returns whether it is mapped.
 fn is_there(slot: u64) -> bool {
     let Some(entry) = entry(slot) else { return false };
+    match entry.load(Acquire) {
+        UNMAPPED => map_first(entry, slot),
+        // Another thread maps the piece, which takes the time of one mmap.
+        MAPPING => wait(entry, slot),
+        _ => {}
+    }
+    entry.load(Acquire) == MAPPED
+}
+
+/// Maps a piece unless another thread begins to.
+fn map_first(entry: &AtomicU8, slot: u64) {
+    let (mapper, own) = (mapper(slot), sys::tid());
+    let forget = || {
+        let _ = mapper.map(|mapper| mapper.compare_exchange(own, 0, Relaxed, Relaxed));
+    };
+    // The id is there before the piece counts as being mapped: a signal handler that interrupts
+    // this thread must not wait for it. Handlers that wait nest until the stack is full.
+    let _ = mapper.map(|mapper| mapper.compare_exchange(0, own, Relaxed, Relaxed));
     match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
         Ok(_) => {
-            let (mapper, own) = (mapper(slot), sys::tid());
+            // The id of another piece's mapper may have been in its place.
             mapper.inspect(|mapper| mapper.store(own, Relaxed));
             if map_piece(entry, slot).is_err() {
                 fail(entry);
             }
             // Another piece's mapper may have overwritten the id.
-            let _ = mapper.map(|mapper| mapper.compare_exchange(own, 0, Relaxed, Relaxed));
+            forget();
         }
-        // Another thread maps the piece, which takes the time of one mmap.
-        Err(MAPPING) => wait(entry, slot),
-        Err(_) => {}
+        Err(MAPPING) => {
+            forget();
+            wait(entry, slot);
+        }
+        Err(_) => forget(),
     }
-    entry.load(Acquire) == MAPPED
 }
 
 /// Returns the shadow-stack slot of a stack slot.
