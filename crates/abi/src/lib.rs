@@ -134,7 +134,8 @@ pub struct Control {
     pub process_bump: AtomicU32,
     /// Entries and exits lost by threads without an entry in the thread table.
     pub lost_unregistered: AtomicU64,
-    /// Calls of Go functions that are not recorded, as the goroutine's stack had no room for a hook.
+    /// Calls of Go functions that are not recorded, as the goroutine's stack had no room for a
+    /// hook.
     pub lost_without_room: AtomicU64,
     /// Most chunks that may ever be used: those that fit into the control file. An agent that can
     /// map fewer lowers it.

@@ -151,9 +151,7 @@ impl AttachSession<'_> {
             code_is_in: controller.code_is_in,
         };
         self.directory.keep(!left.whole);
-        if self.is_replaced(program) {
-            self.notes.push(replaced(&self.target));
-        }
+        self.notes.extend(self.is_replaced(program).then(|| replaced(&self.target)));
         self.outcome((attached, sites, attaching), left, seen, collected)
     }
 

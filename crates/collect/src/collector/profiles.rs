@@ -28,8 +28,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Counts the losses that no thread's counters have: of threads for which the thread table had no
-    /// room, and of Go functions. They are those of a thread of their own.
+    /// Counts the losses that no thread's counters have: of threads for which the thread table had
+    /// no room, and of Go functions. They are those of a thread of their own.
     pub(super) fn add_uncounted(&mut self) {
         let control = self.shared.control();
         let unregistered = control.lost_unregistered.load(Relaxed);

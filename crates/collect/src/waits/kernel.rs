@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_after_another_program_was_executed_are_kept_for_it() {
+    fn execve_divides_entries_of_thread() {
         let entries = vec![waking(12), waking(20), waking(25)];
         let mut lane = PendingRecords { over: Vec::new(), from: 10, entries, seen: 2 };
         let before = Piece { from: 10, entries: vec![waking(12), waking(20)], until: 20 };

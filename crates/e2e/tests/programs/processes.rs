@@ -202,7 +202,7 @@ fn children_that_are_forked_during_a_change_have_the_new_selection() {
         let expected = changed_text(resident.pid);
         let new: Vec<&str> =
             children.split_whitespace().filter(|child| known.insert((*child).to_owned())).collect();
-        for child in new.iter().step_by(1 + new.len() / 12) {
+        for child in new.iter().step_by(1 + new.len() / 5) {
             assert_eq!(changed_text(child.parse().expect("a process id")), expected, "{child}: {filter}");
         }
     }

@@ -163,7 +163,7 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
 }
 
 #[test]
-fn waits_before_another_program_is_executed_are_not_given_to_it() {
+fn waits_before_execve_belong_to_former_program() {
     if !have_switches() || !have_tracepoints() {
         return;
     }
