@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Ok(outcome) => outcome,
         Err(error) => return Ok(many::refused(&error)),
     };
-    let is_missing = kernel.is_some_and(|kernel| kernel.finish(&options.output, &mut outcome));
+    let is_missing = kernel.is_some_and(|kernel| kernel.finish(&mut outcome));
     let is_lost = is_missing | tell(&options, &outcome, arguments.is_set("quiet"));
     let code = end_as(&outcome, is_lost && arguments.is_set("fail-on-loss"));
     Ok(runs.map_or(code, |runs| runs.go_on(code)))
@@ -250,7 +250,7 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
 }
 
 fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
-    let output = outcome.elsewhere.as_ref().unwrap_or(&options.output).display();
+    let output = outcome.file.display();
     if let Some([attaching, detaching]) = &outcome.stops {
         tell!("calltap: {of}{}", stopped(attaching, detaching));
     }

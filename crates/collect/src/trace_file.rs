@@ -162,7 +162,7 @@ fn is_default(name: &Path) -> bool {
 
 /// Whether another recording writes to the file.
 fn is_locked(path: &Path) -> bool {
-    // Locks for this question exclude each other no more than the questions do.
+    // A shared lock: two recordings may ask at the same time.
     let ask = |file: File| flock(file, FlockOperation::NonBlockingLockShared);
     File::open(path).is_ok_and(|file| ask(file) == Err(Errno::WOULDBLOCK))
 }

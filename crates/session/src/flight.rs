@@ -373,7 +373,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
         totals: outcome.totals,
         dropped: 0,
         sites: outcome.sites,
-        elsewhere: None,
+        file: options.output.clone(),
         file_size: bytes,
         snapshots: Some(files),
         notes,

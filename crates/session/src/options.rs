@@ -136,8 +136,8 @@ pub struct Outcome {
     pub dropped: u64,
     /// Number of functions that were enabled.
     pub sites: u32,
-    /// The trace file, if it has another name than was asked for.
-    pub elsewhere: Option<PathBuf>,
+    /// The trace file: the requested one, unless it could not get that name.
+    pub file: PathBuf,
     /// Bytes of the trace file, or of all snapshots.
     pub file_size: u64,
     /// Files of a flight recorder.

@@ -106,14 +106,13 @@ impl Kernel {
 
     /// Adds the recorded functions to the trace, and a note to the outcome. Returns whether some
     /// are missing, which is told in spite of --quiet.
-    pub(super) fn finish(mut self, output: &Path, outcome: &mut Outcome) -> bool {
-        let output = &*outcome.elsewhere.clone().unwrap_or_else(|| output.to_owned());
+    pub(super) fn finish(mut self, outcome: &mut Outcome) -> bool {
         let Some(pages) = self.stop() else { return false };
         // If nothing was recorded, the session has already told why.
         if !lock(&self.functions).is_watching() {
             return false;
         }
-        let added = pages.map_err(anyhow::Error::from).and_then(|pages| self.add(&pages, output));
+        let added = pages.map_err(anyhow::Error::from).and_then(|pages| self.add(&pages, &outcome.file));
         let missing = match added {
             Ok(Added { told, missing }) => {
                 outcome.notes.push(told);
@@ -124,7 +123,7 @@ impl Kernel {
             }
         };
         missing.iter().for_each(|missing| tell!("calltap: {missing}"));
-        outcome.file_size = fs::metadata(output).map_or(outcome.file_size, |meta| meta.len());
+        outcome.file_size = fs::metadata(&outcome.file).map_or(outcome.file_size, |meta| meta.len());
         missing.is_some()
     }
 

@@ -169,9 +169,7 @@ impl Output {
         }
         Ok(())
     }
-}
 
-impl Output {
     /// Adds the name of the file to an error.
     fn name(&self, error: io::Error) -> io::Error {
         match &self.file {

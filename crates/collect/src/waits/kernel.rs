@@ -141,13 +141,17 @@ impl<T: Timed + Clone> Lanes<T> {
         }
     }
 
-    /// Returns the entries of a thread up to `at`; later ones are another program's.
-    fn split(&mut self, tid: u32, at: u64) -> Vec<Piece<T>> {
-        self.lanes.get_mut(&tid).map(|lane| lane.split(at)).unwrap_or_default()
-    }
-
     fn is_full(&self) -> bool {
         self.lanes.values().any(|lane| lane.entries.len() >= WAITING)
+    }
+
+    /// Returns the entries of a thread up to `at`, after which they are another program's; the last
+    /// ones of a thread that has ended if `at` is `None`.
+    fn take(&mut self, tid: u32, at: Option<u64>) -> Vec<Piece<T>> {
+        match at {
+            Some(at) => self.lanes.get_mut(&tid).map(|lane| lane.split(at)).unwrap_or_default(),
+            None => self.end(tid),
+        }
     }
 
     /// Returns the last entries of a thread that has ended.
@@ -254,21 +258,9 @@ impl Kernel {
     /// Hands over the entries of the thread with this id up to `at`, at which it has executed
     /// another program.
     pub(crate) fn replace(&mut self, tid: u32, at: u64, output: &mut Output<'_>) {
-        let Some(thread) =
-            self.ids.iter().find_map(|(thread, (known, _))| (*known == tid).then_some(*thread))
-        else {
-            return;
-        };
-        self.ids.remove(&thread);
-        if let Some(lanes) = &mut self.wakings {
-            give_wakings(thread, lanes.split(tid, at), &self.names, output);
-        }
-        if let Some(lanes) = &mut self.calls {
-            give_calls(thread, &lanes.split(tid, at), output);
-        }
-        if let Some(lanes) = &mut self.incidents {
-            let pieces = lanes.split(tid, at);
-            give_incidents(thread, tid, pieces, &mut self.places, output);
+        let thread = self.ids.iter().find_map(|(thread, (known, _))| (*known == tid).then_some(*thread));
+        if let Some(thread) = thread {
+            self.hand_over_thread(thread, Some(at), output);
         }
     }
 
@@ -327,18 +319,30 @@ impl Kernel {
 
     /// Hands over the last entries of a thread that has ended.
     pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
-        let Some((tid, _)) = self.ids.remove(&thread) else { return };
-        if let Some(lanes) = &mut self.wakings {
-            give_wakings(thread, lanes.end(tid), &self.names, output);
-        }
-        if let Some(lanes) = &mut self.calls {
-            give_calls(thread, &lanes.end(tid), output);
-        }
-        if let Some(lanes) = &mut self.incidents {
-            let pieces = lanes.end(tid);
-            give_incidents(thread, tid, pieces, &mut self.places, output);
+        if let Some(tid) = self.hand_over_thread(thread, None, output) {
             self.places.0.remove(&tid);
         }
+    }
+
+    /// Hands over the entries of a thread, as [`Lanes::take`] says, and forgets it. Returns its id.
+    fn hand_over_thread(
+        &mut self,
+        thread: ThreadId,
+        at: Option<u64>,
+        output: &mut Output<'_>,
+    ) -> Option<u32> {
+        let (tid, _) = self.ids.remove(&thread)?;
+        if let Some(lanes) = &mut self.wakings {
+            give_wakings(thread, lanes.take(tid, at), &self.names, output);
+        }
+        if let Some(lanes) = &mut self.calls {
+            give_calls(thread, &lanes.take(tid, at), output);
+        }
+        if let Some(lanes) = &mut self.incidents {
+            let pieces = lanes.take(tid, at);
+            give_incidents(thread, tid, pieces, &mut self.places, output);
+        }
+        Some(tid)
     }
 
     /// Returns the record of which streams were read, and how many entries were lost.
