@@ -216,6 +216,19 @@ impl Site {
         (start..end).contains(&pc)
     }
 
+    /// Whether an address inside may be a return address: that behind a call in the file, or behind
+    /// the site's own.
+    pub fn may_return_to(&self, pc: u64) -> bool {
+        let before = pc.wrapping_sub(self.address.0) as usize;
+        let code = self.original.get(..before).unwrap_or_default();
+        let last = |length: usize| code.len().checked_sub(length).map(|at| &code[at..]);
+        // The longest call through memory has a prefix, an index, and a displacement of four bytes.
+        let is_indirect = |code: &[u8]| matches!(code, [0xFF, operand, ..] if operand >> 3 & 7 == 2);
+        let is_call = last(JUMP).is_some_and(|code| code.starts_with(CALL))
+            || (2..=7).filter_map(last).any(is_indirect);
+        is_call || pc == self.after().0
+    }
+
     /// Returns the address of the breakpoint while the site is switched through one.
     pub fn breakpoint(&self) -> Option<Avma> {
         let has = !self.is_displaced() && self.disabled[0] != RET;

@@ -9,16 +9,18 @@
 
 mod closing;
 mod code;
+mod inside;
 mod reading;
 
 pub use closing::close_calls;
 pub use code::find;
+pub use inside::Pushed;
 
 use crate::agent;
 use crate::go;
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::{StoppedThread, aside};
+use crate::ptrace::threads::{StoppedThread, USER_CODE, aside};
 use crate::target::Symbols;
 use calltap_abi::stub;
 use calltap_patch::{Avma, Text};
@@ -56,7 +58,7 @@ struct CodeWord {
     value: u64,
     /// Whether the word lies near the stack pointer.
     is_near: bool,
-    /// Whether a signal handler returns to this address.
+    /// Whether a signal handler returns to this address: it lies among saved registers.
     is_interrupted: bool,
 }
 
@@ -107,7 +109,7 @@ impl Whereabouts {
         let stack = Stack::read_from(first, thread, text, mappings, handlers);
         let words = stack.segments.iter().flat_map(|segment| {
             segment.code.iter().map(|(at, value)| {
-                let is_interrupted = segment.interrupted.contains(at);
+                let is_interrupted = segment.is_saved_pc(*at);
                 CodeWord { value: *value, is_near: *at < UNWINDER, is_interrupted }
             })
         });
@@ -327,7 +329,7 @@ impl Handlers {
             let field = |at: usize| segment.word(place + at);
             let Some(interrupted) = field(SIGNAL_FRAME_SP) else { continue };
             // `sigaction` leaves the restorer's address on the stack as well.
-            if field(SIGNAL_FRAME_SEGMENTS).is_none_or(|segments| segments as u16 != USER_CODE) {
+            if field(SIGNAL_FRAME_SEGMENTS).is_none_or(|segments| !USER_CODE.contains(&(segments as u16))) {
                 continue;
             }
             let Some(returns_to) = self.return_address(word, segment.start + place as u64, text) else {
@@ -479,8 +481,6 @@ const SIGNAL_FRAME_SP: usize = 168;
 const SIGNAL_FRAME_PC: usize = 176;
 /// Offset of the segment registers: first the code segment.
 const SIGNAL_FRAME_SEGMENTS: usize = 192;
-/// Code segment of 64-bit user code.
-const USER_CODE: u16 = 0x33;
 /// Restorers, the longest first: `mov $15, %rax` (glibc, Go), `mov $15, %eax` (musl), `push $15;
 /// pop %rax`, and `xor %eax, %eax; mov $15, %al`, each followed by `syscall`.
 const RESTORERS: [&[u8]; 4] = [

@@ -38,10 +38,17 @@ pub fn attach(
     let work = || match load(planner) {
         Err(error) => (Err(error), Stops::default()),
         Ok(mut stops) => {
-            let attached = planner.attach(target, &mut stops, emit);
+            let mut notes = Vec::new();
+            let mut noted = |metadata: Metadata| {
+                notes.extend(metadata.note().map(str::to_owned));
+                emit(metadata);
+            };
+            let attached = planner.attach(target, &mut stops, &mut noted);
             stops.add(planner.tally.stopped);
             // The user learns at the start what the trace will lack.
-            planner.warnings.iter().for_each(|text| (options.tell)(text));
+            let warnings = planner.warnings.iter();
+            let others = notes.iter().filter(|note| !planner.warnings.contains(note));
+            warnings.chain(others).for_each(|text| (options.tell)(text));
             (attached, stops)
         }
     };

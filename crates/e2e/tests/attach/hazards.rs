@@ -1,6 +1,7 @@
 //! Attaching to programs that are hard to attach to: they must run on as if untraced.
 
 use calltap_e2e::*;
+use serde_json::Value;
 use std::process::Command;
 
 /// Attaches to a program that checks itself, built with room for tracing and without.
@@ -315,6 +316,29 @@ fn no_thread_is_made_to_call_an_allocator_that_stops_the_others() {
 }
 
 /// Copies of displaced instructions have no unwinding information.
+// An unwinder leaves addresses inside the code that jumps overwrite on the stacks of these threads.
+#[test]
+fn functions_of_threads_that_throw_all_the_time_are_traced() {
+    for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")) {
+        let program = compile(build, &["caught.cpp"], &[]);
+        let resident = Resident::start(&program, &["20"]);
+        let shows = |resident: &Resident| {
+            let rows = resident.view("report");
+            let has = |name| rows.as_array().is_some_and(|rows| rows.iter().any(|row| is_of(row, name)));
+            has("catches(") && has("throws(")
+        };
+        let run = resident.attach_until(&[], shows);
+        assert!(run.status.success() && shows(&resident), "{}: {}", build.name, run.stderr);
+        assert!(!run.stderr.contains("not traced"), "{}: {}", build.name, run.stderr);
+        let (status, output, errors) = resident.end();
+        assert!(status.success() && errors.is_empty(), "{}: {status} {output}{errors}", build.name);
+    }
+}
+
+fn is_of(row: &Value, function: &str) -> bool {
+    row["function"].as_str().is_some_and(|name| name.starts_with(function))
+}
+
 #[test]
 fn exceptions_that_handlers_of_faults_throw_are_caught() {
     for build in [GCC, &BARE[0], &BARE[3]].into_iter().filter(|build| have(build.compilers[0])) {

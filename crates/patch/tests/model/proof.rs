@@ -51,10 +51,12 @@ impl<'a> Proof<'a> {
         if look == Look::Nowhere {
             return;
         }
-        let is_inside = |offset: usize| self.case.site.is_inside(self.case.ground.base + offset as u64);
+        let address = |offset: usize| self.case.ground.base + offset as u64;
+        let is_inside = |offset: usize| self.case.site.is_inside(address(offset));
+        let is_return = |offset: usize| self.case.site.may_return_to(address(offset));
         world.threads.retain(|thread, _| match *thread {
             Thread::At(offset) => !is_inside(offset),
-            Thread::Away(back) => look == Look::Here || !is_inside(back),
+            Thread::Away(back) => look == Look::Here || !(is_inside(back) && is_return(back)),
             // Its position is on the stack while the handler runs.
             Thread::Trapped(at) => look == Look::Here || !is_inside(at + 1),
         });

@@ -45,6 +45,9 @@ use stop::{Pauses, Resume, Standing, await_stop, lost, registers, resume};
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long to wait for a thread in the kernel while other threads stand still.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
+/// Code segment of 64-bit user code, and that in a guest of Xen without virtualization of the
+/// processor.
+pub(crate) const USER_CODE: [u16; 2] = [0x33, 0xe033];
 /// Length of the instruction `syscall`.
 const SYSCALL: u64 = 2;
 const RESTART_SYSCALL: u64 = 219;
@@ -322,9 +325,7 @@ impl StoppedThread {
     /// Whether the thread executes 64-bit code. A thread of a program that also has 32-bit code, as
     /// Wine's, would run injected code in the wrong mode.
     pub fn is_in_64_bit_code(&self) -> bool {
-        /// `__USER_CS`, and that of a guest of Xen without virtualization of the processor.
-        const USER_CODE: [u64; 2] = [0x33, 0xe033];
-        USER_CODE.contains(&self.regs.cs)
+        USER_CODE.contains(&(self.regs.cs as u16))
     }
 
     /// Whether the thread is stopped and has not been killed.
@@ -343,14 +344,10 @@ impl StoppedThread {
         has_ended(self.tid)
     }
 
-    /// Returns how long the thread has stood still or worked for calltap.
-    pub fn stopped_for(&self) -> Duration {
-        self.since.elapsed()
-    }
-
     /// Releases the thread. Returns how long it stood still.
     pub fn release(self) -> Duration {
-        let since = self.since;
+        // At its usual priority, calltap may wait for a processor before it reads the clock.
+        let (_urgent, since) = (Urgent::now(), self.since);
         drop(self);
         since.elapsed()
     }

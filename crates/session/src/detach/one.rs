@@ -198,10 +198,8 @@ impl<'a> Detaching<'a> {
             }
             Err(why) => return Err(self.target.refuse(why).into()),
         };
-        let (began, since) = (held.longest(), Instant::now());
         let obstacle = self.restore_stopped(&mut held, plan)?;
-        drop(held);
-        stops.add(began + since.elapsed());
+        stops.add(held.release());
         if let Some(why) = obstacle {
             return Ok(Attempt::Obstacle(why));
         }

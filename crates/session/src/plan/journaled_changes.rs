@@ -4,7 +4,7 @@ use crate::plan::journal::{self, Entry, NO_FILE};
 use crate::plan::read_ahead::ReadAhead;
 use calltap_collect::shm::Shared;
 use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, carry_out};
-use calltap_process::frames::Stacks;
+use calltap_process::frames::{Pushed, Stacks};
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use rustix::io::Errno;
@@ -44,6 +44,11 @@ impl PatchedSite {
         let is_loaded = |region| begins(region) || regions.iter().any(begins);
         let is_file = |region| matches!(self.inode, 0 | NO_FILE) || is_loaded(region);
         region.is_some_and(|region| region.executable && is_file(region))
+    }
+
+    /// Returns what may push an address inside it. Sites in Go's code never wait for threads here.
+    fn pushed(&self) -> Pushed {
+        if self.inode == NO_FILE { Pushed::ByAnything } else { Pushed::ByCall }
     }
 
     /// Whether it may be written only while all threads are stopped: by its form, or because the
@@ -242,10 +247,8 @@ impl JournaledChanges {
         let normalized: Vec<&PatchedSite> = self.sites.iter().filter(|patched| patched.normalized).collect();
         let demands =
             |patched: &&&PatchedSite| patched.site.demand(State::Disabled, State::Original) > Demand::Nothing;
-        let mut ranges: Vec<(u64, u64)> =
-            normalized.iter().filter(demands).map(|patched| patched.site.inside()).collect();
-        ranges.sort();
-        if !stacks.words_in(&ranges).is_empty() {
+        let demanding = normalized.iter().filter(demands).map(|patched| (&patched.site, patched.pushed()));
+        if !stacks.inside(demanding).is_empty() {
             return false;
         }
         let changes: Vec<Change<'_>> = normalized

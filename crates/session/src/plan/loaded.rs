@@ -11,13 +11,14 @@ use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_names::{FunctionNames, GlobSet};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
+use calltap_process::frames::Pushed;
 use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
 use calltap_sites::{Binary, Function, NonlocalExit, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};
 use process_site::ProcessSite;
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 pub use found::Call;
@@ -423,17 +424,26 @@ impl ProcessModule {
     /// Whether a site waits for proof that no thread is inside, beside those of nonlocal exits: for
     /// these alone no thread is stopped.
     pub fn demands_stop(&self) -> bool {
-        self.waiting_to_be_traced() > 0
+        self.waiting().any(|placed| !placed.is_nonlocal())
     }
 
-    /// Counts the sites that wait for that proof, beside those of nonlocal exits.
-    pub fn waiting_to_be_traced(&self) -> usize {
-        self.waiting().filter(|placed| !placed.is_nonlocal()).count()
+    /// Returns the names of the functions that wait for that proof to be traced.
+    pub fn waiting_to_be_traced(&self) -> BTreeSet<&str> {
+        let waits = |placed: &&ProcessSite| !placed.is_nonlocal() && placed.stub().is_some();
+        let functions = self.waiting().filter(waits).map(|placed| self.binary.functions.get(placed.function));
+        functions.flatten().map(|function| &*function.name).collect()
     }
 
     /// Returns the sites that wait for proof that no thread is inside.
-    pub fn undrained(&self) -> impl Iterator<Item = &Site> {
-        self.waiting().map(|placed| &placed.site)
+    pub fn undrained(&self) -> impl Iterator<Item = (&Site, Pushed)> {
+        let is_of_go = |placed: &ProcessSite| {
+            let function = self.binary.functions.get(placed.function);
+            function.and_then(Function::form).is_some_and(SiteForm::is_of_go)
+        };
+        self.waiting().map(move |placed| {
+            let is_free = self.is_made() || is_of_go(placed);
+            (&placed.site, if is_free { Pushed::ByAnything } else { Pushed::ByCall })
+        })
     }
 
     fn waiting(&self) -> impl Iterator<Item = &ProcessSite> {

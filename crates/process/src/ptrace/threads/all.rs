@@ -37,9 +37,13 @@ impl DerefMut for Stopped {
 }
 
 impl Stopped {
-    /// Returns how long the thread that was stopped first has stood still or worked for calltap.
-    pub fn longest(&self) -> Duration {
-        self.iter().map(StoppedThread::stopped_for).max().unwrap_or_default()
+    /// Releases the threads. Returns how long the one that was stopped first stood still or worked
+    /// for calltap.
+    pub fn release(self) -> Duration {
+        // At its usual priority, calltap may wait for a processor before it reads the clock.
+        let (_urgent, first) = (Urgent::now(), self.iter().map(|held| held.since).min());
+        drop(self);
+        first.map_or(Duration::ZERO, |first| first.elapsed())
     }
 }
 
@@ -261,10 +265,8 @@ pub fn stop_machine<T: Send>(
 ) -> Result<(T, Duration), NotHeld> {
     let work = || {
         let held = StoppedThread::take_all_patiently(process, LONG_PATIENCE)?;
-        let (began, since) = (held.longest(), Instant::now());
         let done = work();
-        drop(held);
-        Ok((done, began + since.elapsed()))
+        Ok((done, held.release()))
     };
     if KEPT.with_borrow(Option::is_some) {
         return work();

@@ -86,12 +86,9 @@ impl Planner<'_> {
         self.tally.written += tally.written;
         found.into_iter().for_each(&mut note);
         note_unwritten(&mut process.modules, index, &self.directory.journal);
-        let waiting = tally.waiting as usize
-            + process.modules.iter().map(|module| module.waiting_to_be_traced()).sum::<usize>();
-        if waiting > 0 && last {
-            note(format!(
-                "{waiting} functions are not traced: a thread runs code that the jump would overwrite"
-            ));
+        let waiting = process.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
+        if last && let Some(text) = not_free(&Vec::from_iter(waiting)) {
+            note(text);
         }
     }
 
@@ -114,6 +111,20 @@ impl Planner<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the note about functions whose code could not be changed, as threads may be inside it.
+fn not_free(functions: &[&str]) -> Option<String> {
+    let [first, others @ ..] = functions else { return None };
+    let first = calltap_names::in_message(first);
+    let them = match others.len() {
+        0 => format!("{first} is"),
+        1 => format!("{first} and another function are"),
+        more => format!("{first} and {more} other functions are"),
+    };
+    Some(format!(
+        "{them} not traced: a thread may be inside the code that the jumps overwrite; 'calltap set' tries again"
+    ))
 }
 
 /// Adds the sites to the journal that another tool had changed. If that fails, detaching leaves
@@ -188,8 +199,6 @@ pub struct Tally {
     pub on: u32,
     /// Sites that were disabled.
     pub off: u32,
-    /// Sites that were left alone, as they demand more of the threads than was granted.
-    pub waiting: u32,
     /// How long all threads were stopped for it.
     pub stopped: Duration,
     /// How long code that may be running was written, with the reads before and the core syncs.
@@ -202,7 +211,6 @@ impl Tally {
         Tally {
             on: self.on - before.on,
             off: self.off - before.off,
-            waiting: self.waiting.saturating_sub(before.waiting),
             stopped: self.stopped - before.stopped,
             written: self.written - before.written,
         }
@@ -293,11 +301,11 @@ pub fn settle(
                     ));
                 }
             }
-            Some(ChangeError::Demands(_)) => tally.waiting += 1,
             Some(ChangeError::PartialWrite(errno) | ChangeError::ReadFailed(errno)) => {
                 failed = Some((failed.map_or(0, |(n, _)| n) + 1, *errno));
             }
-            Some(ChangeError::OutOfReach) => {}
+            // The site demands more of the threads than was granted, and waits.
+            Some(ChangeError::Demands(_) | ChangeError::OutOfReach) => {}
         });
     }
     if surprises > 1 {

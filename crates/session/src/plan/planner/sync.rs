@@ -214,8 +214,12 @@ impl Planner<'_> {
 
     fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
-        let mut ranges: Vec<(u64, u64)> =
-            process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
+        let mut ranges: Vec<(u64, u64)> = process
+            .modules
+            .iter()
+            .flat_map(|module| module.undrained())
+            .map(|(site, _)| site.inside())
+            .collect();
         ranges.sort();
         let Some(text) = process.text.as_mut().map(|text| text.look_for_faults()) else { return Ok(()) };
         let is_simple = !process.modules.iter().any(ProcessModule::is_made);
@@ -232,7 +236,7 @@ impl Planner<'_> {
         // moved out of the site.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
             let mut sites = process.modules.iter().flat_map(|module| module.undrained());
-            if let Some(rip) = sites.find_map(|site| site.way_out(thread.regs.rip)) {
+            if let Some(rip) = sites.find_map(|(site, _)| site.way_out(thread.regs.rip)) {
                 // If that fails, the thread counts as inside.
                 let _ = thread.set(user_regs_struct { rip, ..thread.regs });
             }
@@ -240,7 +244,7 @@ impl Planner<'_> {
         run_out(&mut held, &ranges);
         let regions = maps::code_and_files(target.pid).unwrap_or_default();
         let stacks = Stacks::read(&held, text, &Mappings::asked(target.pid, &regions));
-        let words = stacks.words_in(&ranges);
+        let words = stacks.inside(process.modules.iter().flat_map(|module| module.undrained()));
         // A thread whose stack cannot be searched to its end may be inside any site.
         let is_known = stacks.are_whole();
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
@@ -258,9 +262,7 @@ impl Planner<'_> {
             switch_stopped(&mut process.modules, text, &inside, &mut tally);
         }
         text.sync = before;
-        let (began, since) = (held.longest(), Instant::now());
-        drop(held);
-        self.tally.stopped += began + since.elapsed();
+        self.tally.stopped += held.release();
         if let Some(failed) = written {
             settle(process.modules.iter_mut().collect(), failed, &mut tally);
         }

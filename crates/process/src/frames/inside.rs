@@ -1,0 +1,55 @@
+//! Whether stopped threads are inside patch sites.
+
+use super::{CodeWord, Segment, Stacks, WORD, Whereabouts};
+use crate::ptrace::threads::USER_CODE;
+use calltap_patch::Site;
+
+/// A bit of the processor's flags that is always set.
+const FLAGS_SET: u64 = 1 << 1;
+
+/// Origin of an address inside a site at which a thread continues.
+///
+/// Not every such word on a stack is one. An unwinder leaves many: it notes for each frame up to
+/// which instruction it has read the table, and a row often begins inside a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pushed {
+    /// A call in the site, or the kernel for a signal handler: all that compiled code knows.
+    ByCall,
+    /// Anything. Go's runtime pushes the program counter of a goroutine that it preempts, and of
+    /// code that is made at run time nothing is known.
+    ByAnything,
+}
+
+impl Stacks {
+    /// Returns the addresses inside these sites at which threads are or may continue.
+    pub fn inside<'a>(&self, sites: impl Iterator<Item = (&'a Site, Pushed)>) -> Vec<u64> {
+        let mut sites: Vec<(&Site, Pushed)> = sites.collect();
+        sites.sort_by_key(|(site, _)| site.inside());
+        let site_of = |address: u64| {
+            let at = sites.partition_point(|(site, _)| site.inside().0 <= address).checked_sub(1)?;
+            Some(sites[at]).filter(|(site, _)| site.is_inside(address))
+        };
+        let counts = |word: &&CodeWord| {
+            site_of(word.value).is_some_and(|(site, pushed)| {
+                pushed == Pushed::ByAnything || word.is_interrupted || site.may_return_to(word.value)
+            })
+        };
+        let of_thread = |thread: &Whereabouts| {
+            let now = Some(thread.rip).filter(|rip| site_of(*rip).is_some());
+            let later = thread.words.iter().filter(counts).map(|word| word.value);
+            Vec::from_iter(now.into_iter().chain(later))
+        };
+        self.threads.iter().flat_map(of_thread).collect()
+    }
+}
+
+impl Segment {
+    /// Whether the word at an offset is a program counter as the kernel saves it for a signal
+    /// handler: flags and segment registers follow. Unlike a whole signal frame, it is known
+    /// whatever restorer the frame has, and in a copy.
+    pub(super) fn is_saved_pc(&self, at: usize) -> bool {
+        let (flags, segments) = (self.word(at + WORD), self.word(at + 2 * WORD));
+        let has_flags = flags.is_some_and(|flags| flags & FLAGS_SET != 0 && flags >> u32::BITS == 0);
+        has_flags && segments.is_some_and(|segments| USER_CODE.contains(&(segments as u16)))
+    }
+}
