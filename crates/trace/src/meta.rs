@@ -471,7 +471,7 @@ pub struct Meta {
     /// Whether wakings, system calls and incidents were recorded; absent where they were not
     /// requested.
     pub kernel_events: Option<KernelEvents>,
-    /// Addresses that threads have waited at.
+    /// Addresses that threads have waited at. The last description of an address holds.
     pub addresses: Vec<Address>,
     /// Notes.
     pub notes: Vec<String>,

@@ -6,9 +6,14 @@ use calltap_process::memory::maps::{self, Region};
 use calltap_trace::{Address, Record};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 /// Most addresses that are looked up, in all.
 const MOST: usize = 1 << 14;
+/// Pause between two looks at the names of addresses that are waited at again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Place of an address that had objects of several names during the recording.
+const IN_TURN: &str = "libraries loaded in turn";
 
 /// The objects of a file by address: size and name.
 #[derive(Default)]
@@ -18,15 +23,21 @@ struct Objects {
     segments: Vec<(u64, u64, u64)>,
 }
 
-/// Looks addresses up, each once.
+/// Looks addresses up. A name that another library's object has had, too, is taken back: which of
+/// them a wait was for is not known.
 #[derive(Default)]
 pub(crate) struct Addresses {
     /// Inode of the session's control file.
     control: u64,
     /// Ids of the processes, by their indices.
     processes: HashMap<u32, u32>,
-    known: BTreeSet<(u32, u64)>,
+    /// Names by process and address.
+    known: BTreeMap<(u32, u64), Option<String>>,
     new: Vec<(u32, u64)>,
+    /// Addresses with names that are waited at again.
+    again: BTreeSet<(u32, u64)>,
+    /// When names were compared last.
+    compared: Option<Instant>,
     files: HashMap<(String, u64), Objects>,
 }
 
@@ -48,26 +59,50 @@ impl Addresses {
 
     /// Notes that a thread of the process waits at an address.
     pub(crate) fn see(&mut self, process: u32, address: u64) {
-        if self.known.len() < MOST && self.known.insert((process, address)) {
-            self.new.push((process, address));
+        match self.known.get(&(process, address)) {
+            Some(Some(_)) => drop(self.again.insert((process, address))),
+            Some(None) => {}
+            None if self.known.len() < MOST => {
+                self.known.insert((process, address), None);
+                self.new.push((process, address));
+            }
+            None => {}
         }
     }
 
-    /// Records the descriptions of the new addresses.
+    /// Records the descriptions of the new addresses, and of those whose names have changed.
     pub(crate) fn tell(&mut self, output: &mut Output<'_>) {
-        if self.new.is_empty() {
-            return;
+        let mut asked = std::mem::take(&mut self.new);
+        if !self.again.is_empty() && self.compared.is_none_or(|then| then.elapsed() > PAUSE) {
+            asked.extend(std::mem::take(&mut self.again));
+            self.compared = Some(Instant::now());
         }
         let (mut regions, mut addresses) = (HashMap::<u32, Vec<Region>>::new(), Vec::new());
-        for (process, address) in std::mem::take(&mut self.new) {
+        for (process, address) in asked {
             let Some(pid) = self.processes.get(&process).copied() else { continue };
             let regions = regions.entry(pid).or_insert_with(|| maps::read(pid).unwrap_or_default());
-            if let Some(region) = maps::at(regions, address) {
-                addresses.push(self.look_up(process, pid, region, address));
-            }
+            let Some(region) = maps::at(regions, address) else { continue };
+            let found = self.look_up(process, pid, region, address);
+            addresses.extend(self.note(found));
         }
         if !addresses.is_empty() {
             output.record(&Record::Addresses { addresses });
+        }
+    }
+
+    /// Returns what is to be recorded of a description: nothing if it is known.
+    fn note(&mut self, found: Address) -> Option<Address> {
+        let known = self.known.entry((found.process, found.address)).or_default();
+        match known {
+            None => {
+                known.clone_from(&found.name);
+                Some(found)
+            }
+            Some(name) if found.name.as_ref().is_none_or(|now| now == name) => None,
+            Some(_) => {
+                *known = None;
+                Some(Address { name: None, place: IN_TURN.to_owned(), ..found })
+            }
         }
     }
 
@@ -171,5 +206,25 @@ mod tests {
         assert_eq!(stack.name, None);
         let made = Box::new(5);
         assert_eq!(look(&raw const *made as u64).name, None);
+    }
+
+    #[test]
+    fn an_address_keeps_its_name_until_another_object_is_found_there() {
+        let found = |name: Option<&str>| Address {
+            process: 0,
+            address: 5,
+            name: name.map(str::to_owned),
+            place: "/lib/a.so".to_owned(),
+            recorder: false,
+        };
+        let mut addresses = Addresses::default();
+        let mut told = |name| addresses.note(found(name)).map(|address| (address.name, address.place));
+        let (one, a) = (|| Some("one".to_owned()), || "/lib/a.so".to_owned());
+        assert_eq!(told(Some("one")), Some((one(), a())));
+        assert_eq!((told(Some("one")), told(None)), (None, None));
+        assert_eq!(told(Some("two")), Some((None, IN_TURN.to_owned())));
+        addresses.again.clear();
+        addresses.see(0, 5);
+        assert!(addresses.again.is_empty() && addresses.new.is_empty());
     }
 }

@@ -55,9 +55,11 @@ impl AddedCalls {
             });
             sites.insert(*number, id);
         }
-        let named = meta.addresses.iter().filter_map(|address| {
+        // The last description of an address is the one that holds.
+        let places = meta.addresses.iter().map(|address| ((address.process, address.address), address));
+        let named = HashMap::<_, _>::from_iter(places).into_iter().filter_map(|(place, address)| {
             let name = address.name.clone().filter(|_| !address.recorder)?;
-            Some(((address.process, address.address), name))
+            Some((place, name))
         });
         AddedCalls {
             sites,
