@@ -19,7 +19,18 @@ pub fn of_trace(meta: &Meta, names: &Names<'_>) -> Option<String> {
     sentence(functions(meta, names), Some(meta.sites.len()))
 }
 
-/// Returns the functions of a trace that were disabled while recording, each once.
+/// Returns the functions of a trace that were disabled while recording.
+pub fn sites(meta: &Meta) -> HashSet<SiteId> {
+    meta.disabled_by_limit.iter().map(|disabled| disabled.site).collect()
+}
+
+/// Returns a number of a function as a table shows it: a function that was disabled while recording
+/// has `>`, as its number is a lower bound.
+pub fn at_least(is_disabled: bool, number: String) -> String {
+    if is_disabled { format!(">{number}") } else { number }
+}
+
+/// Returns the names of the functions of a trace that were disabled while recording, each once.
 pub fn functions(meta: &Meta, names: &Names<'_>) -> Vec<String> {
     let mut known: HashSet<SiteId> = HashSet::new();
     let sites =

@@ -77,7 +77,7 @@ fn paths_are_listed_separately() {
             g
             f
 
-        0 calls, 0 ns, avg 0 ns, max 0 ns; 1 not over
+        0 calls; without a duration: 1 running
             main
             g
             f

@@ -32,6 +32,24 @@ fn every_view_says_so_first() {
 }
 
 #[test]
+fn tables_show_sums_of_disabled_functions_as_lower_bounds() {
+    let source = source();
+    let collected = report::collect(&source, &report::Options::default(), None).unwrap();
+    let report = output(|out| {
+        collected.write(report::Format::Text, out).unwrap();
+        Ok(())
+    });
+    let graph = output(|out| graph::write(&source, &graph::Options::default(), out, None));
+    for (table, sums) in [(report, 3), (graph, 2)] {
+        let of = |function: &str| {
+            let row = table.lines().find(|line| line.ends_with(function)).unwrap_or(&table);
+            row.matches('>').count()
+        };
+        assert_eq!((of("main"), of("leaf")), (0, sums), "{table}");
+    }
+}
+
+#[test]
 fn rows_for_programs_say_of_which_functions_calls_are_missing() {
     let source = source();
     let collected = report::collect(&source, &report::Options::default(), None).unwrap();

@@ -48,6 +48,18 @@ fn window_cuts_calls_at_its_bounds() {
 }
 
 #[test]
+fn marks_before_a_part_are_not_counted() {
+    let before = "off f @2us; E f @3us; off g @4us; off f @5us; < f @6us; L 1/1 @7us; off g @8us; ".repeat(3);
+    let source = recording(&format!("main: E main @0; {before}E f @30us; X f @40us; X main @100us"));
+    let marks = |from| {
+        let part = Part::new(&source, Which { from: Some(from), ..Which::default() });
+        run_by_thread(&part, &mut Seen::default(), None).unwrap().marks
+    };
+    // Within the part, main may have ended in the losses before, and ends outside.
+    assert_eq!((marks(0), marks(20_000)), (18, 2));
+}
+
+#[test]
 fn empty_part_names_time_of_events() {
     let source = recording(CALLS);
     let said =

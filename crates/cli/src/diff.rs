@@ -24,6 +24,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = options(arguments)?;
     let open_all = |paths: &Vec<String>| paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>();
     let readers = [open_all(&paths[0])?, open_all(&paths[1])?];
+    for word in arguments.names("function") {
+        // A function may be new, or gone.
+        let matched = readers.iter().flatten().map(|reader| view_flags::must_match(reader.meta(), &word));
+        matched.reduce(|before, one| before.or(one)).unwrap_or(Ok(()))?;
+    }
     let sources = [0, 1].map(|side: usize| {
         let named = paths[side].iter().zip(&readers[side]);
         named.map(|(path, reader)| (path.as_str(), reader as &dyn Source)).collect::<Vec<_>>()

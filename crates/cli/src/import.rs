@@ -1,6 +1,7 @@
 //! `calltap import`: converts a recording of another tracer into a trace.
 
 use crate::command_line::arguments::Arguments;
+use crate::terminal::trace_path;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::units::counted;
 use calltap_import::{Named, Summary, import};
@@ -12,7 +13,7 @@ use std::path::Path;
 /// Writes the trace, and tells its contents and its gaps.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
-    let output = TraceFile::create(&arguments.path("output").unwrap_or_default())?;
+    let output = TraceFile::create(&trace_path::of(arguments)?)?;
     let summary = import_file(&path, output.path())?;
     output.keep();
     say(&summary, &output);
@@ -36,7 +37,7 @@ pub fn import_file(path: &Path, output: &Path) -> Result<Summary> {
 fn say(summary: &Summary, output: &TraceFile) {
     let (events, functions) = (counted(summary.events, "event"), counted(summary.functions, "function"));
     let threads = counted(summary.threads, "thread");
-    tell!("calltap: {}: {events} of {functions} in {threads}", output.path().display());
+    tell!("calltap: {}: {events} of {functions} in {threads}", trace_path::name(output.path()));
     let sentences = summary.sentences().into_iter().chain(output.note());
     sentences.for_each(|sentence| tell!("calltap: import: {sentence}"));
 }

@@ -2,6 +2,7 @@
 
 use crate::command_line::arguments::Arguments;
 use crate::import;
+use crate::terminal::trace_path;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units::counted;
 use calltap_import::{Others, Recording, join};
@@ -34,7 +35,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             bail!("merge: {} is named twice, and a recording is merged with others", path.display());
         }
     }
-    let output = TraceFile::create(&arguments.path("output").unwrap_or_default())?;
+    let wanted = trace_path::of(arguments)?;
+    let output = TraceFile::create(&wanted)?;
     let mut imported = Vec::new();
     let mut recordings = Vec::new();
     for (place, path) in paths.iter().enumerate() {
@@ -42,9 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let reader = if TraceReader::is_trace(path) {
             TraceReader::open_stored(path)?
         } else {
-            let mut file = output.path().as_os_str().to_owned();
-            file.push(format!(".{place}"));
-            let file = Imported(file.into());
+            let file = Imported(beside(output.path(), place));
             import::import_file(path, &file.0)?;
             let reader = TraceReader::open_stored(&file.0)?;
             imported.push(file);
@@ -60,9 +60,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         0 => String::new(),
         nested => format!("; of {}, the kernel's calls are within the program's", counted(nested, "thread")),
     };
-    tell!("calltap: {}: {events} in {threads}{nested}", output.path().display());
+    tell!("calltap: {}: {events} in {threads}{nested}", trace_path::name(output.path()));
     joined.sentences().iter().chain(&output.note()).for_each(|sentence| tell!("calltap: merge: {sentence}"));
     Ok(())
+}
+
+/// Returns the path of a temporary file: beside the output, or for a pipe where such files belong.
+fn beside(output: &Path, place: usize) -> PathBuf {
+    let is_file = fs::metadata(output).is_ok_and(|meta| meta.is_file());
+    let own = || std::env::temp_dir().join(format!("calltap-merge-{}", std::process::id()));
+    let mut file = if is_file { output.to_owned() } else { own() }.into_os_string();
+    file.push(format!(".{place}"));
+    file.into()
 }
 
 /// Removes the part of a trace that was written before an error.

@@ -14,6 +14,7 @@ use crate::command_line::values;
 use crate::terminal::named_pipe;
 use crate::terminal::progress;
 use crate::terminal::started;
+use crate::terminal::trace_path;
 use crate::terminal::units::{bytes, ms};
 use crate::{ending, many, repeat::Runs, session_commands};
 use anyhow::{Result, bail};
@@ -23,7 +24,6 @@ use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Options, Outcome, Subject, Totals};
 use calltap_trace::TracerKind;
 use kernel::Kernel;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Exit status with --fail-on-loss if events were lost.
@@ -143,26 +143,13 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     })
 }
 
-/// Returns the path of the trace file; `-` is standard output.
+/// Returns the path of the trace file.
 fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
-    let output = arguments.path("output").unwrap_or_default();
-    if output.is_dir() {
-        bail!(
-            "-o {}: a directory, and a trace is a file: -o {}",
-            output.display(),
-            output.join("calltap.data").display()
-        );
-    }
-    if output != std::path::Path::new("-") {
-        return Ok(output);
-    }
-    if matches!(subject, Subject::Program(_)) {
+    let is_standard = arguments.path("output").is_some_and(|path| path == std::path::Path::new("-"));
+    if is_standard && matches!(subject, Subject::Program(_)) {
         bail!("-o -: the program itself writes to standard output: name a file, or attach with -p PID");
     }
-    if std::io::stdout().is_terminal() {
-        bail!("-o -: refusing to write a binary trace to a terminal: name a file, or pipe it into a program");
-    }
-    Ok("/dev/stdout".into())
+    trace_path::of(arguments)
 }
 
 /// The words of `--events`.
@@ -250,16 +237,20 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
 }
 
 fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
-    let output = outcome.file.display();
+    let output = trace_path::name(&outcome.file);
     if let Some([attaching, detaching]) = &outcome.stops {
         tell!("calltap: {of}{}", stopped(attaching, detaching));
     }
     if let Some(line) = disabled(&outcome.disabled_by_limit) {
         tell!("calltap: {of}{line}");
     }
-    tell!("calltap: {of}{}", summary(outcome, options, &output.to_string()));
+    tell!("calltap: {of}{}", summary(outcome, options, &output));
     if let Some(library) = &outcome.code_is_in {
         tell!("calltap: {}", started::code_is_in(library));
+    } else if outcome.totals.events == 0 && outcome.sites > 0 && outcome.stops.is_some() {
+        tell!(
+            "calltap: {of}none of these functions was called meanwhile: the process waited, or ran other code, as in a library: -F 'LIBRARY:*' traces one"
+        );
     }
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {

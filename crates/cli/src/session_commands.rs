@@ -14,6 +14,7 @@ use crate::terminal::named_pipe;
 use crate::terminal::output::Output;
 use crate::terminal::progress::tell;
 use crate::terminal::started;
+use crate::terminal::trace_path;
 use crate::terminal::units::{bytes, ms};
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units;
@@ -276,8 +277,11 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
 fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let attached = find(pid)?;
     let selection = ParsedSelection::new(&attached.settings.words, true)?;
-    let mut output = arguments.path("output").unwrap_or_default().into_os_string();
+    let mut output = trace_path::of(arguments)?.into_os_string();
     if !of.is_empty() {
+        if arguments.path("output").is_some_and(|path| path == std::path::Path::new("-")) {
+            bail!("-o -: standard output has room for one snapshot: name a file, or one process");
+        }
         output.push(format!(".{pid}"));
     }
     let output = PathBuf::from(output);
@@ -289,7 +293,7 @@ fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
         units::counted(u64::from(snapshot.totals.threads), "thread"),
         units::count(snapshot.totals.lost_entries + snapshot.totals.lost_exits),
         bytes(snapshot.file_size),
-        output.display(),
+        trace_path::name(&output),
     );
     if snapshot.too_fast > 0 {
         tell!(

@@ -14,6 +14,7 @@ pub mod progress;
 pub mod screen;
 pub mod search;
 pub mod started;
+pub mod trace_path;
 pub mod units;
 
 use std::fmt::Arguments;

@@ -162,6 +162,7 @@ impl View<'_> {
             short_names: output::is_short(self.arguments),
             colour: output::is_coloured(self.arguments),
             no_sched: self.arguments.is_set("no-sched"),
+            within_calls: part::chooses_calls(self.arguments),
             time: part::stamp(self.source, self.arguments)?,
             source_line: self.arguments.is_set("lines").then_some(source_line),
             layout: match self.arguments.format().as_deref() {
@@ -196,7 +197,7 @@ impl View<'_> {
             function: function.map(|word| Word::new(&word)),
             depth: self.levels()?,
             json: self.arguments.format().as_deref() == Some("json"),
-            min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
+            min_percent: min_percent(self.arguments)?,
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
             colour: output::is_coloured(self.arguments),
@@ -286,6 +287,14 @@ fn source_line(meta: &Meta, site: SiteId) -> Option<String> {
 }
 
 /// Tells that only a part of a trace is shown, for outputs without a line for it.
+fn min_percent(arguments: &Arguments) -> Result<f64> {
+    let least = arguments.number("min-percent")?.unwrap_or(0.0);
+    if !(0.0..=100.0).contains(&least) {
+        bail!("--min-percent: '{least}' is no share: 0 to 100");
+    }
+    Ok(least)
+}
+
 fn say_part(source: &dyn Source) {
     if let Some(part) = source.part() {
         tell!("calltap: a part of the trace: {part}; calls that its bounds cut have no durations");

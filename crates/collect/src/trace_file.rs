@@ -107,7 +107,8 @@ impl Drop for TraceFile {
     }
 }
 
-/// Default name of a trace. A file of that name is kept, as the user did not ask to replace it.
+/// Default name of a trace, and with a number behind it that of one of several. A file of that name
+/// is kept, as the user did not ask to replace it.
 const DEFAULT: &str = "calltap.data";
 
 /// Renames a file over one that may exist, which is deleted, or kept as `.old`. Returns false if
@@ -157,7 +158,9 @@ fn extended(name: &Path, suffix: &str) -> PathBuf {
 }
 
 fn is_default(name: &Path) -> bool {
-    name.file_name().is_some_and(|last| last == DEFAULT)
+    let number = name.file_name().and_then(|last| last.to_str()?.strip_prefix(DEFAULT));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    number.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('.').is_some_and(is_number))
 }
 
 /// Whether another recording writes to the file.
@@ -176,6 +179,17 @@ mod tests {
         let file = TraceFile::create(path).expect("a file");
         fs::write(file.path(), contents).expect("its contents");
         file
+    }
+
+    #[test]
+    fn default_names_keep_the_files_before() {
+        let check = |name: &str, expected| assert_eq!(is_default(Path::new(name)), expected, "{name}");
+        for name in ["calltap.data", "/tmp/calltap.data", "calltap.data.1", "calltap.data.4711"] {
+            check(name, true);
+        }
+        for name in ["my.data", "my.data.1", "calltap.data.", "calltap.data.old", "calltap.data.1.old"] {
+            check(name, false);
+        }
     }
 
     #[test]

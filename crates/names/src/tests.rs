@@ -77,6 +77,10 @@ fn rust_and_clones() {
     check("module::parse", &[parse]);
     check("app::module::parse", &[parse]);
     check("other::module::parse", &[]);
+    check("module::parse::h0123456789abcdef", &[parse]);
+    check("app::module::parse::h0123456789abcdef", &[parse]);
+    check("module::parse::h0123456789abcdee", &[]);
+    check("parse::h0123", &[]);
     let run = "_ZN47_$LT$app..Job$u20$as$u20$core..future..Task$GT$3run17h0123456789abcdefE";
     for word in
         ["Job::run", "Task::run", "app::Job::run", "run", "<app::Job as core::future::Task>::run", "*::run"]

@@ -19,8 +19,37 @@ pub struct Word {
     pub(crate) whole: Glob,
     /// Pattern for names reduced to the shape of the word.
     pub(crate) short: Option<(Shape, Glob)>,
-    /// The word without its `()`, for names that have no argument lists: those of C, Rust and Go.
-    bare: Option<Box<Word>>,
+    /// The word without an ending that the names of some functions do not have.
+    bare: Option<(Ending, Box<Word>)>,
+}
+
+/// The ending of a word, and of which functions the rest is a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Ending {
+    /// `()`: those without argument lists, as of C, Rust and Go.
+    Empty,
+    /// Rust's hash, `::h0123456789abcdef`: those with it in their symbols. It is the part of a
+    /// symbol.
+    Hash(String),
+}
+
+impl Ending {
+    /// Splits a word at its ending.
+    fn split(text: &str) -> Option<(Ending, &str)> {
+        if let Some(name) = text.strip_suffix("()") {
+            return Some((Ending::Empty, name)).filter(|_| !name.is_empty() && !name.ends_with("operator"));
+        }
+        let (name, hash) = text.rsplit_once("::h")?;
+        let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_hash && !name.is_empty()).then(|| (Ending::Hash(format!("17h{hash}E")), name))
+    }
+
+    fn is_of(&self, function: &FunctionNames<'_>) -> bool {
+        match self {
+            Ending::Empty => !function.has_arguments(),
+            Ending::Hash(hash) => function.whole().any(|name| name.contains(hash.as_str())),
+        }
+    }
 }
 
 /// The files that a word selects.
@@ -55,8 +84,7 @@ impl Word {
         let short = Shape::of(pattern)
             .filter(|_| !is_for_all(pattern))
             .map(|(shape, text)| (shape, Glob::new(&text)));
-        let bare = text.strip_suffix("()").filter(|name| !name.is_empty() && !name.ends_with("operator"));
-        let bare = bare.map(|name| Box::new(Word::new(name)));
+        let bare = Ending::split(text).map(|(ending, name)| (ending, Box::new(Word::new(name))));
         Word { text: text.to_owned(), raw, module, whole: Glob::new(pattern), short, bare }
     }
 
@@ -105,7 +133,7 @@ impl Word {
         if self.raw.as_ref().is_some_and(|raw| function.whole().any(|name| raw.matches(name))) {
             return true;
         }
-        if self.bare.as_ref().is_some_and(|bare| !function.has_arguments() && bare.matches(function)) {
+        if self.bare.as_ref().is_some_and(|(ending, bare)| ending.is_of(function) && bare.matches(function)) {
             return true;
         }
         self.is_in(function)

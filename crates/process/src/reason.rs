@@ -142,6 +142,8 @@ calltap_sites::reasons! {
         "it was forked by a process that calltap attached to and that has ended: 'calltap detach' detaches from it", "calltap detach";
     Attaching { by: String } = "attaching",
         "{by} is attaching to it", "wait for that one";
+    Recorded { by: String } = "recorded",
+        "{by} traces it, and a process has one calltap at a time: end that one, or change what it traces with 'calltap set'", "end that calltap, or use calltap set";
     Started { by: String } = "started",
         "{by} started it, and records it", "end that calltap";
     Records = "records",
@@ -153,7 +155,7 @@ calltap_sites::reasons! {
     OtherSilent = "other-silent",
         "its controller does not answer another calltap command either", "wait, or end that calltap";
     NotAttached = "not-attached",
-        "calltap is not attached to it", "calltap attach";
+        "calltap is not attached to it: 'calltap attach -p PID' attaches, and 'calltap record -p PID' records", "calltap attach, or calltap record";
     Killed = "killed",
         "the calltap that traced it has ended without detaching: 'calltap detach' removes its code", "calltap detach";
     OtherVersion = "other-version",

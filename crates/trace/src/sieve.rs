@@ -6,7 +6,7 @@
 //! always consecutive: from the outermost call of the part's functions, to the given depth, as far
 //! as they are known to be long enough. A longer call never lies within a shorter one.
 
-use crate::calls::{Calls, Closing};
+use crate::calls::{Calls, Closing, OpenCall};
 use crate::ending::Ending;
 use crate::event::{Batch, Event, EventKind};
 use crate::meta::SiteId;
@@ -265,9 +265,29 @@ impl Sieve {
                 (*entries, *exits) = (0, 0);
             }
         }
-        let mark = (self.calls.depth(), event);
-        if self.marks.back() != Some(&mark) || self.begun {
-            self.marks.push_back(mark);
+        self.add_mark(self.calls.depth(), event);
+    }
+
+    /// Adds a mark behind the others, unless it is before the part and says nothing of its open
+    /// calls, or nothing new.
+    fn add_mark(&mut self, depth: usize, mark: Event) {
+        let is_of_open = |open: &[OpenCall<_>]| match mark.kind {
+            EventKind::SwitchedOff => open.iter().any(|call| call.site == mark.site),
+            _ => !open.is_empty(),
+        };
+        let mut others = self.marks.iter().rev().take_while(|(before, _)| *before == depth);
+        let open = &self.calls.open()[..depth.min(self.calls.depth())];
+        if self.begun || is_of_open(open) && !others.any(|(_, other)| *other == mark) {
+            self.marks.push_back((depth, mark));
+        }
+    }
+
+    /// Notes that calls have ended: marks do not wait for their entries any more.
+    fn lower_marks(&mut self, depth: usize) {
+        // Marks are in the order of their depths.
+        let deeper = self.marks.iter().rev().take_while(|(before, _)| *before > depth).count();
+        for (_, mark) in self.marks.split_off(self.marks.len() - deeper) {
+            self.add_mark(depth, mark);
         }
     }
 
@@ -297,9 +317,7 @@ impl Sieve {
             while self.limits.last().is_some_and(|(below, _)| *below >= depth) {
                 self.limits.pop();
             }
-            // Marks are in the order of their depths, as each is clamped where calls end.
-            let deeper = self.marks.iter_mut().rev().take_while(|(before, _)| *before > depth);
-            deeper.for_each(|(before, _)| *before = depth);
+            self.lower_marks(depth);
             self.targets.pop_if(|target| *target >= depth);
             let Some(root) = self.root else { continue };
             let is_shown = depth < root + self.shown;

@@ -3,6 +3,7 @@
 
 use super::{Function, QueryContext, Question};
 use crate::columns;
+use crate::disabled::at_least;
 use crate::units::{count, counted, one_line};
 use calltap_trace::{Profile, SiteId};
 use serde_json::{Value, json};
@@ -30,6 +31,13 @@ pub struct Count {
     limit: Option<usize>,
 }
 
+impl QueryContext {
+    /// Returns a number of calls of a function as tables show it.
+    pub(super) fn calls(&self, function: Function, calls: u64) -> String {
+        at_least(self.disabled.contains(self.full_name(function)), count(calls))
+    }
+}
+
 impl Question for Count {
     fn enter(&mut self, function: Function) {
         self.functions.entry(function).or_default().events += 1;
@@ -43,7 +51,9 @@ impl Question for Count {
             .map(|(function, calls)| {
                 let rate = *calls as f64 * 1e9 / known.elapsed.ns().max(1) as f64;
                 let (module, name) = (known.module(*function), known.name(*function));
-                vec![count(*calls), format!("{rate:.1}"), one_line(module).into(), one_line(name).into()]
+                let calls = known.calls(*function, *calls);
+                let rate = at_least(calls.starts_with('>'), format!("{rate:.1}"));
+                vec![calls, rate, one_line(module).into(), one_line(name).into()]
             })
             .collect();
         let mut out = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::{AROUND, By, EndedCall, Function, QueryContext, Question};
 use crate::columns;
-use crate::units::{count, counted, one_line};
+use crate::units::{counted, one_line};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -62,7 +62,8 @@ impl Question for CountBy {
         let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
         let row = |(function, who, calls): &(Function, &str, u64)| {
             let (module, name) = (known.module(*function), known.name(*function));
-            vec![count(*calls), one_line(module).into(), one_line(name).into(), one_line(who).into()]
+            let calls = known.calls(*function, *calls);
+            vec![calls, one_line(module).into(), one_line(name).into(), one_line(who).into()]
         };
         let mut cells: Vec<Vec<String>> = rows[..shown].iter().map(row).collect();
         if let Some(width) = self.width {

@@ -14,7 +14,7 @@ use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
     Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Returns the name of the function at a link-time address of a module, if it can be found.
@@ -59,6 +59,8 @@ pub struct QueryContext {
     pub elapsed: Elapsed,
     /// Number of lost entries and exits.
     pub lost: u64,
+    /// Full names of functions that the overhead limit disabled.
+    pub disabled: HashSet<String>,
     /// Whether context switches are recorded; they arrive after the events of their time.
     pub(super) switches: bool,
     modules: HashMap<u32, Module>,
@@ -97,6 +99,7 @@ impl QueryContext {
             wall: None,
             elapsed: Elapsed::default(),
             lost: 0,
+            disabled: HashSet::new(),
             switches: false,
             modules: HashMap::new(),
             functions: Vec::new(),
@@ -281,7 +284,7 @@ impl QueryContext {
     }
 
     /// Returns a function's full name.
-    fn full_name(&self, function: Function) -> &str {
+    pub(super) fn full_name(&self, function: Function) -> &str {
         self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.name)
     }
 

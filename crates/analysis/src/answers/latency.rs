@@ -1,6 +1,7 @@
 //! Histograms of call durations: one for each function, or for each of its threads or callers.
 
 use super::buckets::{Buckets, bars};
+use super::cut::CutCalls;
 use super::{AROUND, EndedCall, Function, QueryContext, Question};
 use crate::histogram::Quantiles;
 use crate::off::Off;
@@ -28,7 +29,7 @@ pub enum By {
 #[derive(Clone, Debug, Default)]
 struct Row {
     calls: u64,
-    unfinished: u64,
+    cut: CutCalls,
     /// Sum of the durations of all calls, from which the average is made.
     durations: u64,
     /// Sum of the durations of outermost calls, which include recursive ones.
@@ -124,7 +125,7 @@ impl Question for Latency {
         };
         let row = self.rows.entry((ended.function, who)).or_default();
         if ended.call.ending.is_cut() {
-            row.unfinished += 1;
+            row.cut.add(ended.call.ending);
             return;
         }
         row.add(known.ns(ended.call.total), known.off(ended.call.off), ended.outermost, self.buckets);
@@ -138,20 +139,19 @@ impl Question for Latency {
                 _ => format!(", called by {who}"),
             });
             let average = row.durations.checked_div(row.calls).unwrap_or(0);
-            let heading = format!(
-                "{}{}: {}, avg {}, min {}, max {}",
-                known.name(function),
-                who.unwrap_or_default(),
-                counted(row.calls, "call"),
-                duration(average),
-                duration(row.min),
-                duration(row.max)
-            );
+            let calls = counted(row.calls, "call");
+            let times = match row.calls {
+                0 => String::new(),
+                _ => format!(
+                    ", avg {}, min {}, max {}",
+                    duration(average),
+                    duration(row.min),
+                    duration(row.max)
+                ),
+            };
+            let heading = format!("{}{}: {calls}{times}", known.name(function), who.unwrap_or_default());
             text += &one_line(&heading);
-            if row.unfinished > 0 {
-                text += &format!("; {} not over", count(row.unfinished));
-            }
-            text += "\n";
+            text += &format!("{}\n", row.cut.text());
             if row.calls > 0 {
                 let one = |((_, name, _), ns): (&(u32, &str, &str), u64)| format!("{name} {}", duration(ns));
                 let all: Vec<String> = PERMILLES.iter().zip(row.permilles()).map(one).collect();
@@ -192,7 +192,8 @@ impl Question for Latency {
                     "function": known.name(function),
                     "module": known.module(function),
                     "calls": row.calls,
-                    "unfinished": row.unfinished,
+                    "unfinished": row.cut.total(),
+                    "without_duration": row.cut.json(),
                     "total_ns": row.total,
                     "min_ns": row.min,
                     "max_ns": row.max,

@@ -3,7 +3,7 @@
 use super::{AROUND, EndedCall, Function, QueryContext, Question};
 use crate::columns;
 use crate::off::Off;
-use crate::units::{count, duration, one_line};
+use crate::units::{duration, one_line};
 use crate::values;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -179,8 +179,8 @@ impl Question for Lines {
             .filter(|(_, sum)| sum.shown > 0)
             .map(|(function, sum)| {
                 vec![
-                    count(sum.shown),
-                    count(sum.calls),
+                    known.calls(*function, sum.shown),
+                    known.calls(*function, sum.calls),
                     duration(sum.total),
                     duration(sum.longest),
                     known.off(sum.off).map_or("?".to_owned(), |off| duration(off.blocked)),

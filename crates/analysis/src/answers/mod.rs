@@ -8,6 +8,7 @@
 mod buckets;
 mod count;
 mod count_by;
+mod cut;
 mod elapsed;
 mod futures;
 mod histogram;

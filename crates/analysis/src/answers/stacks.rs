@@ -1,8 +1,9 @@
 //! The call paths that lead to a function, with counts and times.
 
+use super::cut::CutCalls;
 use super::{EndedCall, QueryContext, Question};
 use crate::paths::{NODES, Of, Paths};
-use crate::units::{count, counted, duration, one_line};
+use crate::units::{counted, duration, one_line};
 use calltap_trace::SiteId;
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     calls: u64,
-    unfinished: u64,
+    cut: CutCalls,
     total: u64,
     max: u64,
 }
@@ -48,7 +49,7 @@ impl Stacks {
 
     /// Returns the paths with calls, largest total time first.
     fn rows(&self) -> Vec<(Vec<u32>, Sum)> {
-        let called = |(_, sum): &(u32, &Sum)| sum.calls + sum.unfinished > 0;
+        let called = |(_, sum): &(u32, &Sum)| sum.calls + sum.cut.total() > 0;
         let mut rows: Vec<(Vec<u32>, Sum)> =
             (0..).zip(&self.sums).filter(called).map(|(node, sum)| (self.path(node), *sum)).collect();
         rows.sort_by(|a, b| (b.1.total, b.1.calls).cmp(&(a.1.total, a.1.calls)).then_with(|| a.0.cmp(&b.0)));
@@ -83,7 +84,7 @@ impl Question for Stacks {
         self.sums.resize(self.paths.nodes.len(), Sum::default());
         let sum = &mut self.sums[node as usize];
         if ended.call.ending.is_cut() {
-            sum.unfinished += 1;
+            sum.cut.add(ended.call.ending);
             return;
         }
         sum.calls += 1;
@@ -99,12 +100,13 @@ impl Question for Stacks {
             let (total, max) = (known.ns(sum.total), known.ns(sum.max));
             let average = total.checked_div(sum.calls).unwrap_or(0);
             let calls = counted(sum.calls, "call");
-            text +=
-                &format!("{calls}, {}, avg {}, max {}", duration(total), duration(average), duration(max));
-            if sum.unfinished > 0 {
-                text += &format!("; {} not over", count(sum.unfinished));
-            }
-            text += "\n";
+            text += &match sum.calls {
+                0 => calls,
+                _ => {
+                    format!("{calls}, {}, avg {}, max {}", duration(total), duration(average), duration(max))
+                }
+            };
+            text += &format!("{}\n", sum.cut.text());
             for name in path {
                 text += &format!("    {}\n", one_line(known.word(*name)));
             }
@@ -130,7 +132,8 @@ impl Question for Stacks {
                 json!({
                     "path": path.iter().map(|name| known.word(*name)).collect::<Vec<_>>(),
                     "calls": sum.calls,
-                    "unfinished": sum.unfinished,
+                    "unfinished": sum.cut.total(),
+                    "without_duration": sum.cut.json(),
                     "total_ns": known.ns(sum.total),
                     "max_ns": known.ns(sum.max),
                 })

@@ -1,6 +1,7 @@
 //! Writes a call tree as a JSON list of nodes.
 
 use super::Options;
+use crate::disabled;
 use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
 use crate::sources::source::Source;
@@ -21,7 +22,7 @@ pub(super) struct List<'a> {
 
 impl<'a> List<'a> {
     pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &'a Options) -> Self {
-        let disabled = source.meta().disabled_by_limit.iter().map(|function| function.site).collect();
+        let disabled = disabled::sites(source.meta());
         Self { source, names, options, nodes: Vec::new(), disabled }
     }
 
@@ -89,7 +90,7 @@ impl<'a> List<'a> {
             row["of"] = json!(which);
         }
         if matches!(paths.of(node), Of::Site(site) if self.disabled.contains(&site)) {
-            row[crate::disabled::KEY] = json!(true);
+            row[disabled::KEY] = json!(true);
         }
         if let Some(thread) = thread {
             row["thread"] = json!(thread);

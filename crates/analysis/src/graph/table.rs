@@ -1,17 +1,20 @@
 //! Writes a call tree as indented lines with numbers in front.
 
 use super::Options;
+use crate::disabled;
 use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
 use crate::sources::source::Source;
 use crate::units::{count, duration, one_line, percent};
+use calltap_trace::SiteId;
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 /// Characters of names and their indentation for which columns of states are left out.
 const NAMES: usize = 36;
 
 /// Columns of states in the order in which they are left out where names have no room.
-const LEAVABLE: [By; 3] = [By::Runnable, By::Cpu, By::Blocked];
+const LEAVABLE: [By; 4] = [By::Runnable, By::Tracing, By::Cpu, By::Blocked];
 
 pub(super) struct Table<'a> {
     source: &'a dyn Source,
@@ -19,6 +22,8 @@ pub(super) struct Table<'a> {
     depth: u32,
     min_percent: f64,
     width: Option<usize>,
+    /// Functions that were disabled by the overhead limit.
+    disabled: HashSet<SiteId>,
     /// Columns that were left out in some table.
     pub(super) left_out: Vec<By>,
     /// Number of hidden paths so far, without those below them.
@@ -29,7 +34,8 @@ impl<'a> Table<'a> {
     pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &Options) -> Self {
         let depth = if options.depth == 0 { u32::MAX } else { options.depth };
         let Options { min_percent, width, .. } = *options;
-        Self { source, names, depth, min_percent, width, left_out: Vec::new(), hidden: 0 }
+        let disabled = disabled::sites(source.meta());
+        Self { source, names, depth, min_percent, width, disabled, left_out: Vec::new(), hidden: 0 }
     }
 
     /// Writes everything below the root; `whole` ticks are 100 %. Times are shown if there are any.
@@ -41,7 +47,7 @@ impl<'a> Table<'a> {
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         let timed = self.source.has_time() && whole > 0;
-        let shown = if timed && paths.off(0).is_some() { self.fitting(callers) } else { Vec::new() };
+        let shown = if timed && paths.off(0).is_some() { self.fitting(paths, callers) } else { Vec::new() };
         let states: String = shown.iter().map(|by| format!(" {:>11}", by.name().to_uppercase())).collect();
         match (timed, callers) {
             (true, false) => writeln!(out, "      TOTAL        SELF{states}       %       CALLS  FUNCTION")?,
@@ -58,8 +64,10 @@ impl<'a> Table<'a> {
                 self.hidden += 1;
                 continue;
             }
+            let is_partial = matches!(paths.of(node), Of::Site(site) if self.disabled.contains(&site));
             if timed {
-                write!(out, "{:>11}", duration(self.source.duration_ns(numbers.total)))?;
+                let total = duration(self.source.duration_ns(numbers.total));
+                write!(out, "{:>11}", disabled::at_least(is_partial, total))?;
                 if !callers {
                     write!(out, " {:>11}", duration(self.source.duration_ns(numbers.own)))?;
                 }
@@ -73,7 +81,8 @@ impl<'a> Table<'a> {
                 Of::Root => String::new(),
             };
             let indent = 2 * depth as usize;
-            write!(out, "{gap}{:>11}  {:indent$}{}", count(numbers.calls), "", name)?;
+            let calls = disabled::at_least(is_partial, count(numbers.calls));
+            write!(out, "{gap}{calls:>11}  {:indent$}{}", "", name)?;
             if numbers.cut > 0 && !callers {
                 write!(out, "  [{} cut]", count(numbers.cut))?;
             }
@@ -87,23 +96,26 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the columns of states that leave room for names, and notes the others.
-    fn fitting(&mut self, callers: bool) -> Vec<By> {
+    fn fitting(&mut self, paths: &Paths, callers: bool) -> Vec<By> {
         let mut shown = vec![By::Cpu, By::Runnable, By::Blocked];
+        let is_held = |node| paths.off(node).is_some_and(|off| off.total.tracing > 0);
+        shown.extend((0..paths.nodes.len() as u32).any(is_held).then_some(By::Tracing));
         let numbers = if callers { 34 } else { 46 };
         for by in LEAVABLE {
             if self.width.is_none_or(|width| numbers + 12 * shown.len() + NAMES <= width) {
                 break;
             }
+            let before = shown.len();
             shown.retain(|other| *other != by);
-            if !self.left_out.contains(&by) {
+            if shown.len() < before && !self.left_out.contains(&by) {
                 self.left_out.push(by);
             }
         }
         shown
     }
 
-    /// Writes how much of the total time the threads ran, were runnable and blocked, if that was
-    /// recorded.
+    /// Writes how much of the total time the threads ran, were runnable, blocked, and held by
+    /// calltap, if that was recorded.
     fn states(&self, paths: &Paths, node: u32, shown: &[By], out: &mut Vec<u8>) -> io::Result<()> {
         let Some(NodeOff { total: off, .. }) = paths.off(node) else { return Ok(()) };
         for by in shown {

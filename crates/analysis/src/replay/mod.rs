@@ -42,6 +42,8 @@ pub struct Options {
     pub time: Option<Stamp>,
     /// Whether intervals in which threads did not run are left out.
     pub no_sched: bool,
+    /// Whether they are shown within calls alone, as the source has chosen calls.
+    pub within_calls: bool,
     /// Whether the header is left out.
     pub no_header: bool,
     /// Whether linker names are kept.
@@ -129,7 +131,8 @@ struct Replayed {
 
 impl Replayed {
     fn new(source: &dyn Source, options: &Options, thread: ThreadId) -> Result<Replayed, Error> {
-        let waits = if options.no_sched { Waits::default() } else { Waits::of(source, thread)? };
+        let waits = || Waits::of(source, thread, options.within_calls);
+        let waits = if options.no_sched { Waits::default() } else { waits()? };
         Ok(Replayed { waits, ..Replayed::default() })
     }
 }

@@ -45,22 +45,24 @@ impl Wait {
 pub(super) struct Waits {
     states: VecDeque<State>,
     incidents: VecDeque<Incident>,
+    /// Whether those outside of calls are left out.
+    within: bool,
 }
 
 impl Waits {
-    pub(super) fn of(source: &dyn Source, thread: ThreadId) -> Result<Waits, Error> {
+    pub(super) fn of(source: &dyn Source, thread: ThreadId, within: bool) -> Result<Waits, Error> {
         let Some((first, last)) = source.thread_span(thread) else { return Ok(Waits::default()) };
         let incidents = source.incidents(thread)?.entries;
         let incidents = incidents.into_iter().filter(|one| (first..=last).contains(&one.at)).collect();
         if !source.has_switches() {
-            return Ok(Waits { incidents, ..Waits::default() });
+            return Ok(Waits { incidents, within, ..Waits::default() });
         }
         let known = states(source, thread)?;
         let (from, to) = known.first().zip(known.last()).map_or((last, last), |(a, z)| (a.from, z.to));
         let unknown = |from, to| State { from, to, state: RunState::Unknown };
         let all = [unknown(first, from)].into_iter().chain(known).chain([unknown(to, last)]);
         let states = all.filter(|state| state.state != RunState::Running && state.to > state.from).collect();
-        Ok(Waits { states, incidents })
+        Ok(Waits { states, incidents, within })
     }
 
     /// Takes the waits that begin after an event at `now` and before the thread's next one, with
@@ -72,6 +74,9 @@ impl Waits {
         let is_due = |one: &&Incident| next.is_none_or(|next| one.at < next);
         while let Some(&Incident { at, what }) = self.incidents.front().filter(is_due) {
             self.incidents.pop_front();
+            if self.within && depth == 0 {
+                continue;
+            }
             waits.push(Wait { from: at.max(now), kind: Kind::Incident(what), depth: depth as u32 });
         }
         waits
@@ -83,7 +88,7 @@ impl Waits {
             if next.is_some_and(|next| from.max(now) >= next && to > now) {
                 break;
             }
-            let is_printed = depth > 0 || (next.is_some() && state != RunState::Unknown);
+            let is_printed = depth > 0 || (next.is_some() && state != RunState::Unknown && !self.within);
             if !is_printed && next.is_some_and(|next| to > next) {
                 break;
             }

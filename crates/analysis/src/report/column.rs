@@ -261,6 +261,11 @@ impl Column {
         }
     }
 
+    /// Whether the column's number grows with every call that is recorded.
+    pub(super) fn adds_up(self) -> bool {
+        matches!(self, Total | SelfTime | Calls)
+    }
+
     fn is_number(self) -> bool {
         !matches!(self.spec().value, Value::Text)
     }

@@ -3,6 +3,7 @@
 use super::{Column, Format, Report, Row};
 use crate::bytes::push_csv;
 use crate::columns::{self, Fitting};
+use crate::disabled;
 use crate::units::{counted, one_line};
 use std::io::{self, Write};
 
@@ -43,7 +44,11 @@ impl Report {
     }
 
     fn cells(&self, row: &Row, shown: &[Column]) -> Vec<String> {
-        let mut cells: Vec<String> = shown.iter().map(|column| column.cell(row)).collect();
+        let cell = |column: &Column| {
+            let is_partial = row.disabled_by_limit && column.adds_up();
+            disabled::at_least(is_partial, column.cell(row))
+        };
+        let mut cells: Vec<String> = shown.iter().map(cell).collect();
         if let Some((comm, tid)) = &row.thread {
             cells.push(one_line(&format!("{comm}-{tid}")).into_owned());
         }

@@ -2,7 +2,7 @@
 
 use calltap_analysis::answers::{Lookup, is_place};
 use calltap_selection::debug_files::name_functions;
-use calltap_sites::{Binary, Role, is_unnamed};
+use calltap_sites::{Binary, Role};
 use calltap_trace::Module;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// Number of functions in front of an address that are searched for the one that holds it.
 const SEARCHED: usize = 64;
 
-/// The named functions of a file: address, size, name; ascending. A function without a size extends
-/// to the next.
+/// The functions of a file: address, size, name; ascending. A function without a size extends to
+/// the next.
 type Functions = Vec<(u64, u64, String)>;
 
 /// Returns a lookup in the files below `root`, as the process sees them. A file is read when an
@@ -33,7 +33,9 @@ fn find(functions: &Functions, address: u64) -> Option<&str> {
         0 => Some(*start) == last,
         size => address - start < *size,
     };
-    candidates.into_iter().find(holds).map(|(.., name)| name.as_str())
+    // A name says more than the place of a piece in the same function.
+    let holding = || candidates.clone().filter(holds).map(|(.., name)| name.as_str());
+    holding().find(|name| !is_place(name)).or_else(|| holding().next())
 }
 
 /// Reads the functions of a module's file: below the process's root or, once the process has ended,
@@ -49,11 +51,12 @@ fn read(root: &str, module: &Module) -> Functions {
         name_functions(&mut binary, || calltap_sites::debug_link(&data), path, root);
         is_it.then_some(binary)
     };
-    [inside.as_path(), path].into_iter().find_map(of_file).map(named_functions).unwrap_or_default()
+    [inside.as_path(), path].into_iter().find_map(of_file).map(functions).unwrap_or_default()
 }
 
-/// Collects the named functions. A cold part has the name of its function.
-fn named_functions(binary: Binary) -> Functions {
+/// Collects the functions. A cold part has the name of its function, and a function without a name
+/// that of its place, by which it can be selected.
+fn functions(binary: Binary) -> Functions {
     let mut functions: Functions = Vec::new();
     for function in binary.functions {
         let name = match &function.role {
@@ -61,8 +64,8 @@ fn named_functions(binary: Binary) -> Functions {
             Role::ColdPart(None) => without_cold_suffix(&function.name).to_owned(),
             Role::Function => function.name.clone(),
         };
-        let has_name = !is_unnamed(&function) || name != function.name;
-        if has_name && !is_place(&name) {
+        let is_cold = matches!(function.role, Role::ColdPart(_));
+        if !is_place(&name) || function.size > 0 && !is_cold {
             functions.push((function.address.0, function.size, name));
         }
     }
@@ -82,8 +85,13 @@ mod tests {
 
     fn check(address: u64, expected: Option<&str>) {
         let function = |start, size, name: &str| (start, size, name.to_owned());
-        let functions =
-            vec![function(0x100, 0x80, "outer"), function(0x120, 0x10, "inner"), function(0x200, 0, "last")];
+        let functions = vec![
+            function(0x100, 0x80, "outer"),
+            function(0x120, 0x10, "inner"),
+            function(0x150, 0x10, "a.so+0x150"),
+            function(0x180, 0x10, "a.so+0x180"),
+            function(0x200, 0, "last"),
+        ];
         assert_eq!(find(&functions, address), expected, "{address:#x}");
     }
 
@@ -94,7 +102,9 @@ mod tests {
         check(0x125, Some("inner"));
         check(0x130, Some("outer"));
         check(0x17f, Some("outer"));
-        check(0x180, None);
+        check(0x155, Some("outer"));
+        check(0x18f, Some("a.so+0x180"));
+        check(0x190, None);
         check(0x1_0000, Some("last"));
     }
 

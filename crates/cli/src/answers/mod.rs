@@ -200,6 +200,7 @@ fn answer(
     disabled: Vec<String>,
     out: &mut dyn Write,
 ) -> Result<()> {
+    listener.known.disabled = disabled.iter().cloned().collect();
     out.write_all(listener.question.take().as_bytes())?;
     if kind.json {
         let mut object = listener.json(kind.name);

@@ -8,25 +8,34 @@ use ratatui::crossterm::{cursor, queue, terminal};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// Number of messages that may wait to be printed. Further lines are left out and counted.
-const WAITING: usize = 64;
+/// Bytes of text that may wait to be printed. Further lines are left out and counted.
+const WAITING: usize = 64 << 20;
 
 enum Message {
     Lines(String),
     Screen(String),
 }
 
+impl Message {
+    fn text(&self) -> &str {
+        let (Message::Lines(text) | Message::Screen(text)) = self;
+        text
+    }
+}
+
 /// Handle of the printing thread, which starts with the first message.
 pub struct Printer {
     /// The output file; standard output if `None`.
     file: Option<Arc<File>>,
-    thread: OnceLock<(SyncSender<Message>, JoinHandle<()>)>,
+    thread: OnceLock<(Sender<Message>, JoinHandle<()>)>,
     over: Arc<AtomicBool>,
+    /// Bytes that wait to be printed.
+    waiting: Arc<AtomicUsize>,
     left_out: AtomicU64,
 }
 
@@ -35,16 +44,18 @@ impl Printer {
     pub fn new(path: Option<&Path>) -> Result<Printer> {
         let create = |path: &Path| File::create(path).with_context(|| path.display().to_string());
         let file = path.map(create).transpose()?.map(Arc::new);
-        Ok(Printer { file, thread: OnceLock::new(), over: Arc::default(), left_out: AtomicU64::new(0) })
+        let (over, waiting) = (Arc::default(), Arc::default());
+        Ok(Printer { file, thread: OnceLock::new(), over, waiting, left_out: AtomicU64::new(0) })
     }
 
-    /// Prints the last lines, and waits until the queue has room for them.
+    /// Prints the last lines, however many wait.
     pub fn finish(self, lines: String) {
         let (sender, _) = self.thread.get_or_init(|| self.begin());
+        self.waiting.fetch_add(lines.len(), Relaxed);
         let _ = sender.send(Message::Lines(lines));
     }
 
-    /// Prints whole lines; counts them as left out if the queue is full.
+    /// Prints whole lines; counts them as left out if too much text waits.
     pub fn lines(&self, lines: String) {
         let count = lines.lines().count() as u64;
         if !self.send(Message::Lines(lines)) {
@@ -67,20 +78,25 @@ impl Printer {
         self.over.load(Acquire)
     }
 
-    fn begin(&self) -> (SyncSender<Message>, JoinHandle<()>) {
-        let (sender, messages) = sync_channel(WAITING);
-        let (over, file) = (Arc::clone(&self.over), self.file.clone());
-        (sender, thread::spawn(move || print(&messages, file.as_deref(), &over)))
+    fn begin(&self) -> (Sender<Message>, JoinHandle<()>) {
+        let (sender, messages) = channel();
+        let (over, waiting) = (Arc::clone(&self.over), Arc::clone(&self.waiting));
+        let file = self.file.clone();
+        (sender, thread::spawn(move || print(&messages, file.as_deref(), &over, &waiting)))
     }
 
+    /// Returns whether there is room for the message.
     fn send(&self, message: Message) -> bool {
         let (sender, _) = self.thread.get_or_init(|| self.begin());
-        match sender.try_send(message) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_)) => false,
-            // The pipe's reader has closed it.
-            Err(TrySendError::Disconnected(_)) => true,
+        let length = message.text().len();
+        let has_room = self.waiting.fetch_add(length, Relaxed) + length <= WAITING;
+        if has_room {
+            // Fails where the pipe's reader has closed it.
+            let _ = sender.send(message);
+        } else {
+            self.waiting.fetch_sub(length, Relaxed);
         }
+        has_room
     }
 }
 
@@ -97,10 +113,11 @@ impl Drop for Printer {
     }
 }
 
-fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
+fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool, waiting: &AtomicUsize) {
     let mut screen = None;
     for message in messages {
-        let printed = match message {
+        let length = message.text().len();
+        let printed = match &message {
             Message::Lines(lines) => match file {
                 Some(mut file) => file.write_all(lines.as_bytes()),
                 None => {
@@ -108,8 +125,9 @@ fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
                     out.write_all(lines.as_bytes()).and_then(|()| out.flush())
                 }
             },
-            Message::Screen(text) => draw(&text, &mut screen),
+            Message::Screen(text) => draw(text, &mut screen),
         };
+        waiting.fetch_sub(length, Relaxed);
         match printed {
             Err(error) if error.kind() != ErrorKind::Interrupted => {
                 over.store(true, Release);

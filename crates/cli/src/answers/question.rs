@@ -17,7 +17,6 @@ use calltap_selection::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::path::Path;
 
 /// Default number of slowest spans that are listed.
 const SLOWEST: usize = 10;
@@ -144,8 +143,7 @@ impl Kind {
             Query::Watch if arguments.is_set("callers") => Some(stack_size()?),
             _ => None,
         };
-        let into = arguments.path("output").is_some_and(|path| path != Path::new("-"));
-        let sorted = into || of_file;
+        let sorted = output::is_file(arguments) || of_file;
         let width = output::line_width(arguments);
         Ok(Kind { name, functions, python, json, query, limit, width, types, stack_bytes, read, sorted })
     }

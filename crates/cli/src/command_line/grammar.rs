@@ -12,6 +12,12 @@ pub const NAME: &str = "calltap";
 
 /// Returns the parser of the whole command line.
 pub fn grammar() -> clap::Command {
+    grammar_of(|_| true)
+}
+
+/// Returns the parser of some commands and all families.
+fn grammar_of(is_chosen: fn(&str) -> bool) -> clap::Command {
+    let chosen = commands().filter(move |from| is_chosen(from.name));
     clap::Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .about("ftrace for user space: trace every function of a Linux program, exactly and cheaply")
@@ -19,7 +25,7 @@ pub fn grammar() -> clap::Command {
         .arg_required_else_help(true)
         .infer_subcommands(false)
         .help_template(overview())
-        .subcommands(commands().map(|from| command(from).hide(is_hidden(from.name))))
+        .subcommands(chosen.map(|from| command(from).hide(is_hidden(from.name))))
         .subcommands(FAMILIES.iter().map(family))
 }
 
@@ -200,7 +206,9 @@ pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
     let shell: clap_complete::Shell = shell.parse().ok().context("unknown shell")?;
     // The generator panics where its output is closed.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut grammar(), NAME, &mut script);
+    // Some shells' generators also offer what help leaves out.
+    let mut shown = grammar_of(|name| !is_hidden(name));
+    clap_complete::generate(shell, &mut shown, NAME, &mut script);
     Ok(out.write_all(&script)?)
 }
 

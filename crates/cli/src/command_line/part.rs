@@ -46,6 +46,11 @@ pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool, functions
     })
 }
 
+/// Whether the part is some of the calls: what happens outside of them does not belong to it.
+pub fn chooses_calls(arguments: &Arguments) -> bool {
+    ["graph", "callers", "function", "longer"].iter().any(|flag| !arguments.texts(flag).is_empty())
+}
+
 fn check_times(source: &dyn Source, from: Option<u64>, until: Option<u64>) -> Result<()> {
     let start = Part::beginning(source);
     let since = |ns: u64| Stamp::Since(start).at(ns);

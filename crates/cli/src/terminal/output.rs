@@ -21,6 +21,12 @@ pub fn is_short(arguments: &Arguments) -> bool {
     is_text && is_shown && !arguments.is_set("full-names") && io::stdout().is_terminal()
 }
 
+/// Whether the output is a file, where no user watches it grow.
+pub fn is_file(arguments: &Arguments) -> bool {
+    let named = arguments.path("output").filter(|path| path != Path::new("-"));
+    named.is_some() || fs::metadata("/proc/self/fd/1").is_ok_and(|meta| meta.is_file())
+}
+
 /// Whether text has colours: on a terminal, unless the user does not want any.
 pub fn is_coloured(arguments: &Arguments) -> bool {
     let is_text = arguments.format().is_none_or(|format| format == "text");
@@ -197,16 +203,20 @@ impl Drop for Output {
     }
 }
 
-/// A writer that passes on a limited number of lines, then refuses more.
+/// A writer that passes on a limited number of lines, then refuses more. Lines of a head, which
+/// begin with `#`, do not count.
 pub struct Lines<'a> {
     to: &'a mut dyn Write,
     left: Option<usize>,
+    /// Whether the last line is not complete, and whether it belongs to a head.
+    in_line: bool,
+    in_head: bool,
 }
 
 impl<'a> Lines<'a> {
     /// Returns a writer with a limit; `None` is no limit.
     pub fn new(to: &'a mut dyn Write, limit: Option<usize>) -> Lines<'a> {
-        Lines { to, left: limit }
+        Lines { to, left: limit, in_line: false, in_head: false }
     }
 
     /// Whether the limit is reached.
@@ -217,13 +227,19 @@ impl<'a> Lines<'a> {
 
 impl Write for Lines<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(left) = &mut self.left else { return self.to.write(bytes) };
+        let Some(left) = self.left.as_mut().filter(|_| !bytes.is_empty()) else {
+            return self.to.write(bytes);
+        };
         if *left == 0 {
             return Err(io::Error::other("enough lines"));
         }
         let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1);
         self.to.write_all(&bytes[..end])?;
-        *left -= usize::from(bytes[..end].ends_with(b"\n"));
+        self.in_head |= !self.in_line && bytes[0] == b'#';
+        self.in_line = !bytes[..end].ends_with(b"\n");
+        if !self.in_line {
+            *left -= usize::from(!std::mem::take(&mut self.in_head));
+        }
         Ok(end)
     }
 

@@ -100,8 +100,13 @@ fn save(path: &Path, page: &Path, arguments: &Arguments) -> Result<()> {
     progress.finish();
     let base = base.map(|(title, base)| compared(title, base, &explorer, &mut |_| {})).transpose()?;
     let saved = save::page(&explorer, base.as_ref(), &path.display().to_string())?;
-    std::fs::write(page, &saved.text).with_context(|| page.display().to_string())?;
-    tell!("calltap: {} in {}. {}", bytes(saved.text.len() as u64), page.display(), saved.note);
+    let is_standard = page == Path::new("-");
+    let (name, written) = match is_standard {
+        true => ("standard output".to_owned(), io::stdout().write_all(saved.text.as_bytes())),
+        false => (page.display().to_string(), std::fs::write(page, &saved.text)),
+    };
+    written.with_context(|| name.clone())?;
+    tell!("calltap: {} in {name}. {}", bytes(saved.text.len() as u64), saved.note);
     Ok(())
 }
 

@@ -152,7 +152,7 @@ impl Subject for Process {
                 State::DisabledByLimit => "governed",
             };
             let (rate, share) = (interval.rate(row.calls), interval.percent(row.total_ns));
-            json!([f, row.function, row.module, rate, row.avg_ns, row.max_ns, share, state])
+            json!([f, row.function, row.module, rate, row.avg_ns, row.max_ns, share, state, row.is_partial])
         };
         Ok(Some(json!({
             "number": self.seen.intervals(),

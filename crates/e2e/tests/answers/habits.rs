@@ -137,3 +137,61 @@ fn recordings_with_one_output_keep_all_traces() {
     let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
     assert!(names.len() == 4 && names.iter().all(|name| !name.contains("part")), "{names:?}");
 }
+
+/// Runs a script in a shell, with calltap as `$0`.
+#[track_caller]
+fn shell(script: &str, words: &[&str]) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(calltap()).args(words).stdin(Stdio::null());
+    let output = command.output().expect("a shell");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {told}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_hyphen_is_standard_output_of_every_command_that_writes_a_trace() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    let [first, second] = ["first", "second"]
+        .map(|name| program.directory().join(format!("{name}.data")).to_string_lossy().into_owned());
+    run(&["attach", "-p", &pid]);
+    resident.await_work(std::time::Duration::from_millis(2));
+    let shown = shell("\"$0\" snapshot -p $1 -o - | tee \"$2\" | \"$0\" report -", &[&pid, &first]);
+    assert!(shown.contains("leaf"), "{shown}");
+    run(&["detach", "-p", &pid]);
+    run(&["record", "-q", "-p", &pid, "-o", &second, "--duration", "100ms"]);
+    let merge = "\"$0\" merge \"$1\" \"$2\" -o - | \"$0\" report -";
+    let shown = shell(merge, &[&first, &second]);
+    assert!(shown.contains("leaf") && shown.contains("2 threads"), "{shown}");
+    let page = shell("\"$0\" view --save - \"$1\"", &[&first]);
+    assert!(page.starts_with("<!") && page.trim_end().ends_with("</html>"), "{:.200}", page);
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn a_recorder_in_the_background_of_a_script_ends_by_sigint() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let trace = program.directory().join("script.data").to_string_lossy().into_owned();
+    let script = "\"$0\" record -q -p $1 -o \"$2\" & recorder=$!
+        until \"$0\" status -p $1 >/dev/null 2>&1; do sleep 0.05; done
+        kill -INT $recorder; wait $recorder";
+    shell(script, &[&resident.pid.to_string(), &trace]);
+    assert!(run(&["info", &trace]).0.contains("detached"));
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn lines_in_a_file_are_in_the_order_of_their_times() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let file = program.directory().join("watched").to_string_lossy().into_owned();
+    shell("\"$0\" watch '*' -p $1 --duration 300ms >\"$2\"", &[&resident.pid.to_string(), &file]);
+    let text = fs::read_to_string(&file).expect("the lines");
+    let time = |line: &str| line.split_whitespace().next()?.parse::<f64>().ok();
+    let times: Vec<f64> = text.lines().filter_map(time).collect();
+    assert!(times.len() > 1 && times.is_sorted(), "{text}");
+    assert!(resident.end().0.success());
+}

@@ -395,7 +395,7 @@ fn busy(target: &Target, place: &OpenDirectory) -> Error {
     target
         .refuse(match place.via.join(PROCESS).exists() {
             true => Reason::Started { by },
-            false => Reason::Attaching { by },
+            false => Reason::Recorded { by },
         })
         .into()
 }

@@ -1,6 +1,7 @@
 //! The kernel's events of a process that are recorded beside its calls.
 
 use crate::options::Options;
+use crate::setup::messages;
 use calltap_abi::Clock;
 use calltap_collect::waits::kernel::Tracepoints;
 use calltap_sched::{NoFunctions, Refused, Sched};
@@ -21,6 +22,12 @@ pub struct KernelEvents {
 /// Begins to record a process's kernel events. With a clock without time, they would say nothing,
 /// so none are recorded.
 pub fn record(options: &Options, clock: Clock, pid: u32) -> KernelEvents {
+    // On a busy machine, the kernel takes tens of milliseconds for each thread and event.
+    let text = format!("waiting until the kernel records the events of all threads of process {pid}");
+    messages::tell_if_long(options, text, || begin(options, clock, pid))
+}
+
+fn begin(options: &Options, clock: Clock, pid: u32) -> KernelEvents {
     let has_time = clock != Clock::Counter;
     let sched = (options.sched && has_time).then(|| calltap_sched::switches(pid, options.follow));
     let tracepoints = Tracepoints {

@@ -35,9 +35,9 @@ async function load(fresh) {
   state.summary = summary;
   state.functions = byFunction(rows);
   // A running process may have functions that its newest events do not have.
-  for (const [f, name, module, rate, avg, max, share, is] of state.live?.rows || []) {
+  for (const [f, name, module, rate, avg, max, share, is, partial] of state.live?.rows || []) {
     const known = state.functions.get(f) || { f, name, short: name, module, calls: 0, timed: false };
-    state.functions.set(f, Object.assign(known, { rate, share, is, nowAvg: avg, nowMax: max }));
+    state.functions.set(f, Object.assign(known, { rate, share, is, partial, nowAvg: avg, nowMax: max }));
   }
   document.title = `${summary.title} – calltap`;
   $("title").textContent = summary.command && !state.live ? summary.command : summary.title;
@@ -278,8 +278,8 @@ async function watch() {
       if (state.live.number === before) continue;
       if (state.following) await load(true);
       else {
-        for (const [f, , , rate, avg, max, share, is] of state.live.rows)
-          if (state.functions.has(f)) Object.assign(state.functions.get(f), { rate, share, is, nowAvg: avg, nowMax: max });
+        for (const [f, , , rate, avg, max, share, is, partial] of state.live.rows)
+          if (state.functions.has(f)) Object.assign(state.functions.get(f), { rate, share, is, partial, nowAvg: avg, nowMax: max });
         facts();
       }
       tell("live");
