@@ -58,6 +58,12 @@ impl Off {
         off.into_iter().fold(total, u64::saturating_sub)
     }
 
+    /// Returns the time in which the thread did not run, or may not have run.
+    pub fn sum(&self) -> u64 {
+        let off = [self.runnable, self.blocked, self.tracing, self.unknown];
+        off.into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Converts every part.
     pub fn map(self, convert: impl Fn(u64) -> u64) -> Off {
         Off {
@@ -194,7 +200,16 @@ impl Offs {
             return (Off::unknown(total), Off::unknown(own));
         }
         match self.frames.last() {
-            Some(frame) if frame.depth >= depth => self.close_frame(depth),
+            Some(frame) if frame.depth >= depth => {
+                let (off, own_off) = self.close_frame(depth);
+                // The kernel stamps a switch before it shows it. Where a switch came too late to be
+                // counted for its call, the states are not known.
+                let fits = |off: Off, time| off.sum() <= time;
+                if fits(off, total) && fits(own_off, own) {
+                    return (off, own_off);
+                }
+                (Off::unknown(total), Off::unknown(own))
+            }
             _ => (Off::default(), Off::default()),
         }
     }

@@ -9,7 +9,6 @@ use crate::ending;
 use anyhow::{Context, Result};
 use calltap_process::Error as ProcessError;
 use calltap_process::Reason;
-use calltap_process::proc;
 use calltap_session::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -120,7 +119,7 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process that does not exist from the start is an error, as it is without a list.
         command.env_remove(processes::ONE_OF_MANY);
-        if proc::exists(*pid) {
+        if processes::was_there(*pid) {
             command.env(processes::ONE_OF_MANY, processes::title(*pid));
         }
         command.spawn().with_context(|| format!("cannot start a calltap for process {pid}"))

@@ -50,7 +50,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     };
     // A failure with one process does not keep the others from being handled, and a listed process
     // that has ended meanwhile is no error.
-    let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, proc::exists(pid))).collect();
+    let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, processes::was_there(pid))).collect();
     let (mut failed, mut done) = (None, 0);
     for (pid, was_there) in &listed {
         match one(*pid) {

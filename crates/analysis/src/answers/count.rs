@@ -28,6 +28,8 @@ impl Counted {
 /// The answer to `count`: calls of each function.
 pub struct Count {
     functions: HashMap<Function, Counted>,
+    /// Calls per second while all functions were on, if the program's sums were read then.
+    rates: Option<HashMap<Function, f64>>,
     limit: Option<usize>,
 }
 
@@ -49,7 +51,10 @@ impl Question for Count {
         let cells: Vec<Vec<String>> = rows[..shown]
             .iter()
             .map(|(function, calls)| {
-                let rate = *calls as f64 * 1e9 / known.elapsed.ns().max(1) as f64;
+                let rate = match &self.rates {
+                    Some(rates) => rates.get(function).copied().unwrap_or(0.0),
+                    None => *calls as f64 * 1e9 / known.elapsed.ns().max(1) as f64,
+                };
                 let (module, name) = (known.module(*function), known.name(*function));
                 let calls = known.calls(*function, *calls);
                 let rate = at_least(calls.starts_with('>'), format!("{rate:.1}"));
@@ -86,7 +91,7 @@ impl Question for Count {
 impl Count {
     /// Shows at most `limit` rows.
     pub fn new(limit: Option<usize>) -> Count {
-        Count { functions: HashMap::new(), limit }
+        Count { functions: HashMap::new(), rates: None, limit }
     }
 
     /// Replaces the sums of the profile tracer by newer ones.
@@ -97,6 +102,21 @@ impl Count {
                 self.functions.entry(function).or_default().sums += hits;
             }
         }
+    }
+
+    /// Takes two readings of the program's sums, and the nanoseconds between them. While functions
+    /// are enabled and disabled one after another, the time does not fit the calls.
+    pub fn rates(&mut self, known: &QueryContext, [first, last]: [&[Profile]; 2], ns: u64) {
+        let mut calls: HashMap<Function, i64> = HashMap::new();
+        for (rows, sign) in [(first, -1), (last, 1)] {
+            for Profile { site, hits, .. } in rows {
+                if let Some(function) = known.wanted(SiteId(site.0)) {
+                    *calls.entry(function).or_default() += sign * *hits as i64;
+                }
+            }
+        }
+        let rate = |calls: i64| calls.max(0) as f64 * 1e9 / ns.max(1) as f64;
+        self.rates = Some(calls.into_iter().map(|(function, calls)| (function, rate(calls))).collect());
     }
 
     /// Returns the functions that were called, most frequent first.

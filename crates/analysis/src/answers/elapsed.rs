@@ -8,6 +8,8 @@ pub struct Elapsed {
     first: Option<u64>,
     /// The moment at which the functions of a process that was attached to were enabled.
     enabled: Option<u64>,
+    /// Number of flushes of a process that was attached to.
+    flushes: u32,
     ns: u64,
 }
 
@@ -26,15 +28,17 @@ impl Elapsed {
     pub fn now(&mut self, ns: u64) {
         let first = *self.first.get_or_insert(ns);
         // Pairs that follow the last flush are those of detaching.
-        if self.enabled.is_none() || self.ns == 0 {
+        if self.flushes < 2 {
             self.ns = ns.saturating_sub(self.enabled.unwrap_or(first));
         }
     }
 
-    /// Takes the time until which all events of a process that was attached to have arrived. The
-    /// first time, its functions have just been enabled; the last time, calltap begins to detach.
-    pub fn flushed(&mut self, ns: u64) {
-        let enabled = *self.enabled.get_or_insert(ns);
+    /// Takes the time until which all events of a process that was attached to have arrived, and
+    /// when its functions were on; if that is not known, they have just been enabled. The last
+    /// time, calltap begins to detach.
+    pub fn flushed(&mut self, ns: u64, began: Option<u64>) {
+        let enabled = *self.enabled.get_or_insert(began.map_or(ns, |began| began.min(ns)));
+        self.flushes += 1;
         self.ns = ns.saturating_sub(enabled);
     }
 }
@@ -47,8 +51,8 @@ mod tests {
     fn attaching_and_detaching_do_not_count() {
         let mut elapsed = Elapsed::default();
         elapsed.now(100);
-        elapsed.flushed(400);
-        elapsed.flushed(900);
+        elapsed.flushed(400, None);
+        elapsed.flushed(900, Some(300));
         elapsed.now(1000);
         assert_eq!(elapsed.ns(), 500);
     }
@@ -64,7 +68,7 @@ mod tests {
     fn a_process_that_ends_before_the_second_flush_counts_to_its_end() {
         let mut elapsed = Elapsed::default();
         elapsed.now(100);
-        elapsed.flushed(400);
+        elapsed.flushed(420, Some(400));
         elapsed.now(450);
         assert_eq!(elapsed.ns(), 50);
     }

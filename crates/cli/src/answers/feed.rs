@@ -6,6 +6,7 @@ use super::question::Answer;
 use calltap_analysis::answers::{Listener, Question};
 use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Profile, Record, Switch, ThreadEncoder, ThreadId, Unpacker};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
 
 /// The sums of the profile tracer, as last read from the program.
@@ -32,16 +33,22 @@ pub struct Feed<'a> {
     printer: &'a Printer,
     /// Whether the answer so far is drawn on the screen.
     draws: bool,
-    /// Whether calltap attached to the process, rather than start it.
-    is_attached: bool,
+    /// When the functions of a process that calltap attached to were on, in nanoseconds; 0 before.
+    /// `None`: calltap started it.
+    began: Option<Arc<AtomicU64>>,
     sums: SumsSeen,
 }
 
 impl<'a> Feed<'a> {
     /// Returns a feed for a process that begins to be watched.
-    pub fn new(listener: Listener<Answer>, printer: &'a Printer, draws: bool, is_attached: bool) -> Feed<'a> {
+    pub fn new(
+        listener: Listener<Answer>,
+        printer: &'a Printer,
+        draws: bool,
+        began: Option<Arc<AtomicU64>>,
+    ) -> Feed<'a> {
         let (unpacker, sums) = (Unpacker::default(), SumsSeen::default());
-        Feed { listener, unpacker, printer, draws, is_attached, sums }
+        Feed { listener, unpacker, printer, draws, began, sums }
     }
 
     /// Returns the handle through which the program's sums are passed in.
@@ -94,8 +101,9 @@ impl Consumer for Feed<'_> {
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
-        if self.is_attached {
-            self.listener.known.elapsed.flushed(at.monotonic_ns);
+        if let Some(began) = &self.began {
+            let began = Some(began.load(Relaxed)).filter(|began| *began != 0);
+            self.listener.known.elapsed.flushed(at.monotonic_ns, began);
         }
         self.listener.known.now(at);
         self.print();

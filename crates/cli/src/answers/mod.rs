@@ -11,6 +11,7 @@ mod printer;
 mod question;
 mod question_subject;
 mod read;
+mod window;
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::part;
@@ -36,6 +37,7 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use window::Window;
 
 /// Interval between two looks for new lines.
 const STREAM: Duration = Duration::from_millis(100);
@@ -114,7 +116,8 @@ fn of_process(
         && !kind.json
         && stdout().is_terminal()
         && arguments.path("output").is_none();
-    let mut feed = Feed::new(listener, &printer, draws, attaches);
+    let mut window = Window::default();
+    let mut feed = Feed::new(listener, &printer, draws, attaches.then(|| window.beginning()));
     let (mut seen, sums) = (Instant::now(), feed.sums());
     let watched = watch(
         options,
@@ -124,6 +127,7 @@ fn of_process(
             settled: true,
             over: &|| printer.is_over(),
             meanwhile: &mut |controls| {
+                window.look(kind, || controls.sums());
                 if kind.sums() && draws && seen.elapsed() >= REDRAW {
                     seen = Instant::now();
                     sums.set(controls.sums());
@@ -134,6 +138,10 @@ fn of_process(
         },
     );
     let mut listener = feed.finish();
+    if let Some([first, last]) = window.readings().filter(|_| attaches) {
+        let ns = last.at - first.at;
+        listener.question.rates(&listener.known, [&first.rows, &last.rows], ns);
+    }
     let outcome = match watched {
         Ok(outcome) => outcome,
         Err(error) => return Ok(many::refused(&error)),

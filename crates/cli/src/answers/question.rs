@@ -340,6 +340,13 @@ impl Answer {
         }
     }
 
+    /// Takes two readings of these sums, and the nanoseconds between them.
+    pub fn rates(&mut self, known: &QueryContext, readings: [&[Profile]; 2], ns: u64) {
+        if let Answer::Count(count) = self {
+            count.rates(known, readings, ns);
+        }
+    }
+
     /// Returns the lines that were not taken yet.
     pub fn take(&mut self) -> String {
         match self {

@@ -4,6 +4,7 @@ use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
 use calltap_analysis::nearest_names;
 use calltap_analysis::units::one_line;
+use calltap_process::proc;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -85,6 +86,15 @@ pub fn all(arguments: &Arguments) -> Result<Vec<u32>> {
     Ok(KNOWN.get_or_init(|| found).clone())
 }
 
+/// The ids that the user typed.
+static TYPED: OnceLock<BTreeSet<u32>> = OnceLock::new();
+
+/// Whether a process was there when the command began: it exists, or calltap found it by its name
+/// or as a child, and it has ended since.
+pub fn was_there(pid: u32) -> bool {
+    proc::exists(pid) || TYPED.get().is_some_and(|typed| !typed.contains(&pid))
+}
+
 fn find(arguments: &Arguments) -> Result<Vec<u32>> {
     let Some(text) = arguments.text("pid") else {
         if arguments.is_set("children") {
@@ -96,6 +106,8 @@ fn find(arguments: &Arguments) -> Result<Vec<u32>> {
     if text.split(',').any(|word| word.trim().is_empty()) {
         bail!("-p '{text}': a process is missing: ids or names, separated by commas");
     }
+    let typed = text.split(',').filter_map(|word| word.trim().parse().ok());
+    TYPED.get_or_init(|| typed.collect());
     for word in text.split(',').map(str::trim) {
         found.extend(named(word)?);
     }

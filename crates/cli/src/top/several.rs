@@ -5,7 +5,6 @@ use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
 use crate::{many, record, session_commands};
 use anyhow::{Result, anyhow};
-use calltap_process::proc;
 use calltap_session::{Options, SessionOutcome};
 use std::thread;
 
@@ -35,7 +34,7 @@ impl Watching {
             Ok(Watching {
                 pid: *pid,
                 options: super::options(*pid, is_several, arguments)?,
-                was_there: proc::exists(*pid),
+                was_there: processes::was_there(*pid),
                 of: if is_several { processes::of_one(*pid) } else { String::new() },
             })
         };

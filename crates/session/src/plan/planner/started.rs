@@ -127,7 +127,16 @@ impl Planner<'_> {
         let program = own.first()?;
         let stem = |file: &Mapped| file.name().split(".so").next().unwrap_or_default().to_owned();
         let others = libraries.into_iter().filter(|file| !COMMON.contains(&stem(file).as_str()));
-        let largest = others.max_by_key(|file| file.text_bytes())?;
+        let others: Vec<&Mapped> = others.collect();
+        let largest = others.iter().copied().max_by_key(|file| file.text_bytes())?;
+        // That of an interpreter may be smaller than one that a module has loaded.
+        let name = program.name();
+        let letters = name.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let is_named = |file: &&Mapped| {
+            stem(file).strip_prefix("lib").is_some_and(|rest| rest.starts_with(letters))
+                && file.text_bytes() > largest.text_bytes() / LARGER
+        };
+        let largest = others.iter().copied().find(is_named).filter(|_| letters.len() > 2).unwrap_or(largest);
         let is_stub = on <= STUB && largest.text_bytes() / LARGER > program.text_bytes();
         is_stub.then(|| LargestLibrary {
             module: largest.name(),
