@@ -5,7 +5,7 @@ use crate::attach_session::AttachSession;
 use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
 use crate::follow::Follow;
-use crate::limits::Limits;
+use crate::limits::{Limits, ProcessorTime};
 use crate::plan::planner::{Applied, LargestLibrary, Planner, Replacement, wait_until_known};
 use crate::requests::{Answer, KeepRules, Mailbox, Request, Requests};
 use crate::settings::Settings;
@@ -225,7 +225,8 @@ impl<'a> Controller<'a> {
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
         let (shared, records, mailbox) = (&self.session.shared, self.records.clone(), self.mailbox);
         self.see_cpu();
-        let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
+        let mut times = ProcessorTime::default();
+        let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, times.read(shared)));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             let _ended = SetOnDrop(&ended);
@@ -247,10 +248,11 @@ impl<'a> Controller<'a> {
             let result =
                 serve::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
                     self.see_cpu();
-                    if let Some(governor) = governor.as_mut()
-                        && governor.due(self.cpu)
-                    {
-                        self.govern(governor, planner);
+                    if let Some(governor) = governor.as_mut() {
+                        let cpu = times.read(shared);
+                        if governor.due(cpu) {
+                            self.govern(governor, cpu, planner);
+                        }
                     }
                     let cost = governor.as_ref().and_then(|governor| governor.cost);
                     self.look(planner, cost);
@@ -437,14 +439,14 @@ impl<'a> Controller<'a> {
         self.cpu = self.session.target.cpu().unwrap_or(self.cpu);
     }
 
-    fn govern(&mut self, governor: &mut Governor<'_>, planner: &mut Planner<'_>) {
+    fn govern(&mut self, governor: &mut Governor<'_>, cpu: Duration, planner: &mut Planner<'_>) {
         let shared = &self.session.shared;
         let lost = shared
             .thread_entries()
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
         let lost = governor::lost(shared.control(), lost);
         let named = || planner.stubs_of(&self.settings.words.named());
-        let judgement = governor.look(self.cpu, lost, &planner.costly_stubs(), &named);
+        let judgement = governor.look(cpu, lost, &planner.costly_stubs(), &named);
         self.limits.carry_out(judgement, planner, &mut |record| drop(self.records.send(record)));
     }
 }

@@ -1,11 +1,53 @@
-//! The overhead limit of a session: the functions that the governor has disabled, and those that it
-//! has enabled again.
+//! The overhead limit of a session: the processor time of its processes, the functions that the
+//! governor has disabled, and those that it has enabled again.
 
 use crate::plan::planner::Planner;
 use calltap_collect::governor::{Judgement, OverLimit};
 use calltap_collect::metadata::Metadata;
+use calltap_collect::shm::Shared;
+use calltap_process::{clock, proc};
 use calltap_trace::{DisabledByLimit, Record, SiteId};
 use std::collections::HashSet;
+use std::time::Duration;
+
+/// Processor time of the processes of a session. The events of forked children count, and so does
+/// their time: a server may leave all work to them.
+#[derive(Default)]
+pub(crate) struct ProcessorTime {
+    /// Time of processes that have ended, as last seen.
+    ended: Duration,
+    /// Id and time of each living process.
+    living: Vec<(u32, Duration)>,
+    /// Number of entries of the table that were looked at.
+    known: u32,
+}
+
+impl ProcessorTime {
+    /// Reads the time of all processes with an entry in the table. Of those that have ended since
+    /// the last look, it is the time as of then.
+    pub(crate) fn read(&mut self, shared: &Shared) -> Duration {
+        let new = self.known..shared.processes().end;
+        self.known = new.end;
+        for pid in new.filter_map(|index| shared.process(index)).map(proc::pid_of) {
+            // A process that has executed another program has a new entry.
+            if !self.living.iter().any(|(known, _)| *known == pid) {
+                self.living.push((pid, Duration::ZERO));
+            }
+        }
+        let ended = &mut self.ended;
+        self.living.retain_mut(|(pid, seen)| match clock::cpu_of(*pid).filter(|now| now >= seen) {
+            Some(now) => {
+                *seen = now;
+                true
+            }
+            None => {
+                *ended += *seen;
+                false
+            }
+        });
+        self.ended + self.living.iter().map(|(_, time)| *time).sum::<Duration>()
+    }
+}
 
 /// The functions that the governor has disabled.
 #[derive(Default)]

@@ -1,6 +1,7 @@
 // Forks when it gets a line. Arguments: "leaves" if it ends then, else it waits for the child;
-// "works" if the child calls functions. Prints "ready" and "child ID"; the child ends with its input.
+// "works" if the child calls functions, "busy" if it does so all the time. Prints "ready" and "child ID"; the child ends with its input.
 #include "e2e.h"
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@ int main(int argc, char **argv) {
     }
     int wrong = argc > 2 && !strcmp(argv[2], "works") && works() != 24850;
     say("child", getpid());
+    struct pollfd input = {0, POLLIN, 0};
+    while (argc > 2 && !strcmp(argv[2], "busy") && !poll(&input, 1, 0)) wrong |= works() != 24850;
     while (read(0, &c, 1) > 0) {}
     wrong += works() != 24850;
     say("end", wrong);

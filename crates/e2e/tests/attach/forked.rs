@@ -91,6 +91,21 @@ fn a_process_that_executes_another_program_is_no_longer_recorded() {
 }
 
 #[test]
+fn calls_of_a_child_are_within_the_limit_of_a_resting_parent() {
+    let program = compile(&BARE[0], &["forks_away.c"], &[]);
+    let mut resident = Resident::start(&program, &["stays", "busy"]);
+    let mut calltap = resident.attach_beside_within("5%", &[]);
+    resident.await_recorder();
+    let child = forks(&mut resident);
+    wait_until("the child's processor time", || used(child) > Duration::from_millis(500));
+    kill(calltap.id(), libc::SIGINT);
+    succeeds(&mut calltap);
+    let disabled = &resident.view("info")["disabled_by_limit"];
+    assert!(disabled.to_string().contains("work"), "{disabled}");
+    ends_well(resident, "busy");
+}
+
+#[test]
 fn child_of_a_process_names_that_process() {
     let program = compile(&BARE[0], &["forks_away.c"], &[]);
     let mut resident = Resident::start(&program, &["stays", "works"]);
