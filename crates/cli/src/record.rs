@@ -245,14 +245,17 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
         tell!("calltap: {of}{line}");
     }
     tell!("calltap: {of}{}", summary(outcome, options, &output));
+    let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
+    let python = &options.selection.words.python;
     if let Some(library) = &outcome.code_is_in {
         tell!("calltap: {}", started::code_is_in(library));
-    } else if outcome.totals.events == 0 && outcome.sites > 0 && outcome.stops.is_some() {
+    } else if outcome.totals.events == 0 && !python.is_empty() {
+        tell!("calltap: {of}no Python function that was called matches '{}'", python.join(","));
+    } else if outcome.totals.events == 0 && outcome.sites > 0 && outcome.stops.is_some() && !profiles {
         tell!(
             "calltap: {of}none of these functions was called meanwhile: the process waited, or ran other code, as in a library: -F 'LIBRARY:*' traces one"
         );
     }
-    let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
         tell!("calltap: the trace also has sums by function: 'calltap report --profile -i {output}'");
     }

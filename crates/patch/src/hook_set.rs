@@ -77,6 +77,11 @@ impl HookSet {
         self.program
     }
 
+    /// Whether entries have their return addresses.
+    pub fn names_callers(self) -> bool {
+        self.hooks & stub::FUNCTION != 0
+    }
+
     /// Whether the hooks write events.
     pub fn records(self) -> bool {
         self.hooks & (stub::FUNCTION | stub::GRAPH) != 0

@@ -52,6 +52,9 @@ pub struct Stubs<'a> {
     programs: Programs,
     /// Whether some of them copy stacks.
     pub unwinds: bool,
+    /// Whether entries have their return addresses, which may lie in files without traced
+    /// functions.
+    pub names_callers: bool,
 }
 
 const INT3: u8 = 0xCC;
@@ -76,6 +79,7 @@ impl<'a> Stubs<'a> {
             to_note: Entries::default(),
             programs: Programs::default(),
             unwinds: false,
+            names_callers: false,
         }
     }
 

@@ -56,6 +56,7 @@ impl ProcessModule {
     ) {
         let binary = Arc::clone(&self.binary);
         for placed in &mut self.sites {
+            stubs.names_callers |= placed.stubs.all().any(|stub| stub.hook_set.names_callers());
             let reads = placed.stubs.all().any(|stub| stub.hook_set.program() != 0);
             let function = binary.functions.get(placed.function).filter(|_| reads && !placed.apart);
             let Some(SiteRequest { hook_set, program: Some(program), .. }) = function.and_then(site_request)

@@ -67,6 +67,7 @@ impl ProcessModule {
         self.sites.reserve(site_requests.len());
         for (function, SiteRequest { tracers, mut hook_set, program, .. }) in site_requests {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
+            stubs.names_callers |= hook_set.names_callers();
             if let Some(program) = program {
                 stubs.unwinds |= program.captured.unwinds();
                 hook_set = hook_set.reading(stubs.number_program(&program.words_at(self.bias.0), records));

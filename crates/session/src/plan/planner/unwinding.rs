@@ -1,4 +1,5 @@
-//! Reports the mappings of a process to the collector, for unwinding stacks and naming callers.
+//! Reports the mappings of a process to the collector, for unwinding stacks, and describes the files
+//! that callers may be in.
 
 use super::Planner;
 use crate::plan::modules::mapped;
@@ -24,9 +25,10 @@ impl Planner<'_> {
         records.into_iter().for_each(emit);
     }
 
-    /// Reports the mappings if stacks are copied, and describes files without traced functions.
+    /// Reports the mappings if stacks are copied, and describes files without traced functions if
+    /// callers may be in them.
     pub(super) fn map_out(&mut self, index: u32, pid: u32, regions: &[Region], records: &mut Vec<Metadata>) {
-        if !self.stubs.unwinds {
+        if !self.stubs.unwinds && !self.stubs.names_callers {
             return;
         }
         let session = self.directory.inside();
@@ -56,6 +58,9 @@ impl Planner<'_> {
             };
             records.push(Record::Module(module).into());
             process.named.push(file);
+        }
+        if !self.stubs.unwinds {
+            return;
         }
         let executable = regions.iter().filter(|region| region.executable && region.file.1 != 0);
         records.push(Metadata::Mapped(Mapped {
