@@ -40,6 +40,7 @@ function cell(one, key) {
   if (number < 0) return make("td", { class: "soft" }, "–");
   // A function that was off for a part of the interval has lower bounds.
   const least = one.partial && (key === "rate" || key === "share") ? ">" : "";
+  if (least && !number) return make("td", { class: "soft" }, "–");
   if (key === "calls" || key === "rate") return make("td", {}, least + count(number));
   if (key === "share") return make("td", {}, `${least}${number.toFixed(1)}`);
   const td = make("td", { class: key === "total" || key === "self" ? "share" : "" }, time(number));
