@@ -191,6 +191,40 @@ fn the_page_about_stripped_programs_names_a_function_of_git() {
 }
 
 #[test]
+fn the_page_about_library_calls_lists_those_of_git() {
+    if !have("git") {
+        return;
+    }
+    let page =
+        Page::new("library-calls.md", &[("./serve", "git init -q here"), ("graph strcmp", "graph strlen")]);
+    page.check(None, &[(0, &[" functions on, in git"]), (0, &["CALLS"]), (0, &["callers of strlen"])]);
+}
+
+#[test]
+fn the_page_about_things_left_open_finds_a_file_of_python() {
+    if !have_python() {
+        return;
+    }
+    let python = format!("{PYTHON} -S left.py");
+    let page = Page::new("left-open.md", &[("./serve", &python)]);
+    page.write("left.py", "import os\nfor n in range(9): os.open('left.py', os.O_RDONLY)\n");
+    page.check(None, &[(0, &[" spans open, the oldest since "]), (0, &["    Py_RunMain\n", "    open64\n"])]);
+}
+
+#[test]
+fn the_page_about_many_processes_shows_those_of_make() {
+    if !have("make") {
+        return;
+    }
+    let page = Page::new("many-processes.md", &[]);
+    page.write("Makefile", "all: a b\na b: ; @sleep 0.01; echo $@\n");
+    page.check(
+        None,
+        &[(0, &["processes, 0 lost"]), (0, &[" processes:\n", "make\n", "  sh\n"]), (0, &["THREAD"])],
+    );
+}
+
+#[test]
 fn every_page_has_a_test() {
     // `attach::containers` makes the containers of its page.
     let elsewhere = ["containers.md"];
