@@ -286,7 +286,7 @@ impl Directory {
     ) -> Result<Directory, Error> {
         check_size(control_size.max(code_size))?;
         let inside = base.inside.join(name);
-        let place = match OpenDirectory::open(base, name) {
+        let place = match OpenDirectory::open_new(base, name) {
             Ok(place) => place,
             Err(source) => return Err(Error::Directory { path: inside, source }),
         };

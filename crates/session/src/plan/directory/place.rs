@@ -141,9 +141,19 @@ impl OpenDirectory {
     }
 
     pub(super) fn open(base: Base, name: &str) -> io::Result<OpenDirectory> {
+        OpenDirectory::open_or(base, name, |_| ())
+    }
+
+    /// Opens a directory that was just made, and removes it if that fails, as without descriptors.
+    pub(super) fn open_new(base: Base, name: &str) -> io::Result<OpenDirectory> {
+        OpenDirectory::open_or(base, name, |path| drop(fs::remove_dir(path)))
+    }
+
+    fn open_or(base: Base, name: &str, otherwise: impl FnOnce(&Path)) -> io::Result<OpenDirectory> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let (path, inside) = (base.via.join(name), base.inside.join(name));
-        let directory = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
+        let directory = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+        let directory = directory.inspect_err(|_| otherwise(&path))?;
         let via = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         Ok(OpenDirectory { path, inside, via, directory, _base: base })
     }
