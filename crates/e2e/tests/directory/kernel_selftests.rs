@@ -99,7 +99,12 @@ fn check_on_its_shell(chosen: &[&str], count: usize) {
     let names = compile(GCC, &["shell_names.c"], &["-shared", "-fPIC"]);
     let place = tempfile::tempdir().expect("a directory");
     // In a mount namespace of its own, the shell has its own directory in place of the kernel's.
+    // The tests search lines for the digits of the shell's id. It has five, and is not among the
+    // last digits of the seconds.
     let script = r#"
+        seconds=$(($(cut -d. -f1 /proc/uptime) % 100000)) last=30000
+        [ $seconds -lt 28000 ] || [ $seconds -gt 33000 ] || last=20000
+        echo $last >/proc/sys/kernel/ns_last_pid
         mount --make-rprivate / || exit 125
         # The tests look for it where the first of this type is mounted.
         umount -l -a -t tracefs && mount -t tracefs nodev /sys/kernel/tracing || exit 125
