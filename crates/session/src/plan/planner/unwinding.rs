@@ -1,5 +1,5 @@
-//! Reports the mappings of a process to the collector, for unwinding stacks, and describes the files
-//! that callers may be in.
+//! Reports the mappings of a process to the collector, for unwinding stacks, and describes the
+//! files that callers may be in.
 
 use super::Planner;
 use crate::plan::modules::mapped;
