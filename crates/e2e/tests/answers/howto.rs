@@ -195,8 +195,7 @@ fn the_page_about_library_calls_lists_those_of_git() {
     if !have("git") {
         return;
     }
-    let page =
-        Page::new("library-calls.md", &[("./serve", "git init -q here"), ("graph strcmp", "graph strlen")]);
+    let page = Page::new("library-calls.md", &[("./serve", "git init -q here"), ("-F strcmp", "-F strlen")]);
     page.check(None, &[(0, &[" functions on, in git"]), (0, &["CALLS"]), (0, &["callers of strlen"])]);
 }
 

@@ -21,7 +21,7 @@ use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE, Image, PRELOADE
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use living::{PREFIX, PROCESS, PROGRAM, has_living, prefix_of, remove_stale};
-use place::{Base, OpenDirectory, unforeseen, usable};
+use place::{Base, OpenDirectory, holder, unforeseen, usable};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -95,7 +95,11 @@ impl Directory {
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
         let directory =
             Directory::fill(base, &name, (ATTACHED_FILE, &agent::ATTACHED), control_size, code_size)?;
-        directory.take_turn(target)?;
+        if let Err(other) = directory.take_turn(target) {
+            // The other one waits until this directory is gone.
+            drop(directory);
+            return Err(busy(target, &other));
+        }
         directory.is_for_program_of(target).map_err(|source| directory.place.error(PROGRAM, source))?;
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
@@ -118,13 +122,13 @@ impl Directory {
     ///
     /// The one with the lesser name goes on once the other has given way. If the other does not, it
     /// had looked before this directory was created.
-    fn take_turn(&self, target: &Target) -> Result<(), Error> {
+    fn take_turn(&self, target: &Target) -> Result<(), OpenDirectory> {
         let start = Instant::now();
         let is_other = |place: &OpenDirectory| place.inside != self.place.inside;
         while let Some(other) = Directory::places_for(target).find(is_other) {
             let is_next = self.place.inside.file_name() < other.inside.file_name();
             if !is_next || start.elapsed() > GIVING_WAY {
-                return Err(busy(target, &other));
+                return Err(other);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -387,7 +391,7 @@ fn busy(target: &Target, place: &OpenDirectory) -> Error {
     // A creator takes the lock right after creating the file.
     let start = Instant::now();
     let mut by = place.file("lock").ok().as_ref().and_then(holder);
-    while by.is_none() && start.elapsed() < LOCKING {
+    while by.is_none() && start.elapsed() < LOCKING && !place.is_removed() {
         std::thread::sleep(Duration::from_millis(5));
         by = place.file("lock").ok().as_ref().and_then(holder);
     }
@@ -398,19 +402,6 @@ fn busy(target: &Target, place: &OpenDirectory) -> Error {
             false => Reason::Recorded { by },
         })
         .into()
-}
-
-/// Returns the process that holds the lock of a file, from the kernel's list: `1: FLOCK ADVISORY
-/// WRITE 4711 00:1b:17 0 EOF`.
-fn holder(lock: &File) -> Option<u32> {
-    let meta = lock.metadata().ok()?;
-    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
-    let file = format!("{major:02x}:{minor:02x}:{}", meta.ino());
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| match line.split_whitespace().collect::<Vec<&str>>()[..] {
-        [_, "FLOCK", _, _, pid, of, ..] if of == file => pid.parse().ok(),
-        _ => None,
-    })
 }
 
 /// Checks that a session's file is within the limit of file sizes.

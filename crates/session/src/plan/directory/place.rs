@@ -134,6 +134,11 @@ pub(super) struct OpenDirectory {
 pub(super) const SMALL: u64 = 64 << 20;
 
 impl OpenDirectory {
+    /// Whether the directory was removed.
+    pub(super) fn is_removed(&self) -> bool {
+        self.directory.metadata().is_ok_and(|meta| meta.nlink() == 0)
+    }
+
     /// Whether a process holds the directory's lock.
     pub(super) fn is_locked(&self) -> bool {
         let is_held = |lock: File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err();
@@ -209,4 +214,17 @@ pub(super) fn open_file(directory: &Path, name: &str) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = options.read(true).write(true).custom_flags(flags).open(directory.join(name))?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidData)) }
+}
+
+/// Returns the process that holds the lock of a file, from the kernel's list: `1: FLOCK ADVISORY
+/// WRITE 4711 00:1b:17 0 EOF`.
+pub(super) fn holder(lock: &File) -> Option<u32> {
+    let meta = lock.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| match line.split_whitespace().collect::<Vec<&str>>()[..] {
+        [_, "FLOCK", _, _, pid, of, ..] if of == file => pid.parse().ok(),
+        _ => None,
+    })
 }
