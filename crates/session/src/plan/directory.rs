@@ -95,7 +95,7 @@ impl Directory {
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
         let directory =
             Directory::fill(base, &name, (ATTACHED_FILE, &agent::ATTACHED), control_size, code_size)?;
-        if let Err(other) = directory.take_turn(target) {
+        if let Some(other) = directory.give_way(target) {
             // The other one waits until this directory is gone.
             drop(directory);
             return Err(busy(target, &other));
@@ -121,18 +121,18 @@ impl Directory {
     /// they look for others, so at least one sees the other.
     ///
     /// The one with the lesser name goes on once the other has given way. If the other does not, it
-    /// had looked before this directory was created.
-    fn take_turn(&self, target: &Target) -> Result<(), OpenDirectory> {
+    /// had looked before this directory was created. Returns the other's, if this one gives way.
+    fn give_way(&self, target: &Target) -> Option<OpenDirectory> {
         let start = Instant::now();
         let is_other = |place: &OpenDirectory| place.inside != self.place.inside;
         while let Some(other) = Directory::places_for(target).find(is_other) {
             let is_next = self.place.inside.file_name() < other.inside.file_name();
             if !is_next || start.elapsed() > GIVING_WAY {
-                return Err(other);
+                return Some(other);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(())
+        None
     }
 
     /// Returns the directory of a process that was attached to, if there is one.
