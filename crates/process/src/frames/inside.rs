@@ -21,17 +21,16 @@ pub enum Pushed {
 }
 
 impl Stacks {
-    /// Returns the addresses inside these sites at which threads are or may continue.
-    pub fn inside<'a>(&self, sites: impl Iterator<Item = (&'a Site, Pushed)>) -> Vec<u64> {
-        let mut sites: Vec<(&Site, Pushed)> = sites.collect();
-        sites.sort_by_key(|(site, _)| site.inside());
+    /// Returns the addresses inside these sites, sorted by address, at which threads are or may
+    /// continue.
+    pub fn inside(&self, sites: &[(Site, Pushed)]) -> Vec<u64> {
         let site_of = |address: u64| {
             let at = sites.partition_point(|(site, _)| site.inside().0 <= address).checked_sub(1)?;
-            Some(sites[at]).filter(|(site, _)| site.is_inside(address))
+            Some(&sites[at]).filter(|(site, _)| site.is_inside(address))
         };
         let counts = |word: &&CodeWord| {
             site_of(word.value).is_some_and(|(site, pushed)| {
-                pushed == Pushed::ByAnything || word.is_interrupted || site.may_return_to(word.value)
+                *pushed == Pushed::ByAnything || word.is_interrupted || site.may_return_to(word.value)
             })
         };
         let of_thread = |thread: &Whereabouts| {

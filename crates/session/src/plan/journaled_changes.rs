@@ -247,8 +247,9 @@ impl JournaledChanges {
         let normalized: Vec<&PatchedSite> = self.sites.iter().filter(|patched| patched.normalized).collect();
         let demands =
             |patched: &&&PatchedSite| patched.site.demand(State::Disabled, State::Original) > Demand::Nothing;
-        let demanding = normalized.iter().filter(demands).map(|patched| (&patched.site, patched.pushed()));
-        if !stacks.inside(demanding).is_empty() {
+        let demanding = normalized.iter().filter(demands).map(|patched| (patched.site, patched.pushed()));
+        // The sites are in the order of addresses.
+        if !stacks.inside(&Vec::from_iter(demanding)).is_empty() {
             return false;
         }
         let changes: Vec<Change<'_>> = normalized

@@ -435,14 +435,14 @@ impl ProcessModule {
     }
 
     /// Returns the sites that wait for proof that no thread is inside.
-    pub fn undrained(&self) -> impl Iterator<Item = (&Site, Pushed)> {
+    pub fn undrained(&self) -> impl Iterator<Item = (Site, Pushed)> {
         let is_of_go = |placed: &ProcessSite| {
             let function = self.binary.functions.get(placed.function);
             function.and_then(Function::form).is_some_and(SiteForm::is_of_go)
         };
         self.waiting().map(move |placed| {
             let is_free = self.is_made() || is_of_go(placed);
-            (&placed.site, if is_free { Pushed::ByAnything } else { Pushed::ByCall })
+            (placed.site, if is_free { Pushed::ByAnything } else { Pushed::ByCall })
         })
     }
 

@@ -13,7 +13,7 @@ use crate::plan::modules::mapped;
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
-use calltap_process::frames::{self, Stacks};
+use calltap_process::frames::{self, Pushed, Stacks};
 use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::memory::text::{ProcessText, Sync};
@@ -214,13 +214,11 @@ impl Planner<'_> {
 
     fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
         let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
-        let mut ranges: Vec<(u64, u64)> = process
-            .modules
-            .iter()
-            .flat_map(|module| module.undrained())
-            .map(|(site, _)| site.inside())
-            .collect();
-        ranges.sort();
+        // Sorted before the stop: there may be tens of thousands.
+        let mut sites: Vec<(Site, Pushed)> =
+            process.modules.iter().flat_map(ProcessModule::undrained).collect();
+        sites.sort_unstable_by_key(|(site, _)| site.inside());
+        let ranges: Vec<(u64, u64)> = sites.iter().map(|(site, _)| site.inside()).collect();
         let Some(text) = process.text.as_mut().map(|text| text.look_for_faults()) else { return Ok(()) };
         let is_simple = !process.modules.iter().any(ProcessModule::is_made);
         let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
@@ -235,8 +233,7 @@ impl Planner<'_> {
         // A thread that was preempted between two NOPs may not be scheduled for long, so it is
         // moved out of the site.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
-            let mut sites = process.modules.iter().flat_map(|module| module.undrained());
-            if let Some(rip) = sites.find_map(|(site, _)| site.way_out(thread.regs.rip)) {
+            if let Some(rip) = sites.iter().find_map(|(site, _)| site.way_out(thread.regs.rip)) {
                 // If that fails, the thread counts as inside.
                 let _ = thread.set(user_regs_struct { rip, ..thread.regs });
             }
@@ -244,7 +241,7 @@ impl Planner<'_> {
         run_out(&mut held, &ranges);
         let regions = maps::code_and_files(target.pid).unwrap_or_default();
         let stacks = Stacks::read(&held, text, &Mappings::asked(target.pid, &regions));
-        let words = stacks.inside(process.modules.iter().flat_map(|module| module.undrained()));
+        let words = stacks.inside(&sites);
         // A thread whose stack cannot be searched to its end may be inside any site.
         let is_known = stacks.are_whole();
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
