@@ -184,6 +184,11 @@ impl<'a> Governor<'a> {
         }
     }
 
+    /// Whether it is too early to look, whatever processor time the process has used.
+    pub fn is_early(&self) -> bool {
+        !self.waiting && self.at.elapsed() < if self.first { FIRST } else { LATER }
+    }
+
     /// Whether it is time to look, given the processor time of the process. First asks for all
     /// written events to be counted.
     pub fn due(&mut self, cpu: Duration) -> bool {
@@ -191,9 +196,9 @@ impl<'a> Governor<'a> {
             self.waiting = self.rates.are_wanted();
             return !self.waiting;
         }
-        let (pause, elapsed) = (if self.first { FIRST } else { LATER }, self.at.elapsed());
         let is_idle = cpu.saturating_sub(self.cpu) < LEAST;
-        self.waiting = elapsed >= pause && !is_idle || elapsed >= IDLE && self.resting.any();
+        let may_give_back = self.at.elapsed() >= IDLE && self.resting.any();
+        self.waiting = !self.is_early() && !is_idle || may_give_back;
         self.rates.wanted.store(self.waiting, Release);
         false
     }

@@ -248,7 +248,8 @@ impl<'a> Controller<'a> {
             let result =
                 serve::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
                     self.see_cpu();
-                    if let Some(governor) = governor.as_mut() {
+                    // There may be many processes, and each is asked for its time.
+                    if let Some(governor) = governor.as_mut().filter(|governor| !governor.is_early()) {
                         let cpu = times.read(shared);
                         if governor.due(cpu) {
                             self.govern(governor, cpu, planner);

@@ -22,7 +22,7 @@ pub struct KernelEvents {
 /// Begins to record a process's kernel events. With a clock without time, they would say nothing,
 /// so none are recorded.
 pub fn record(options: &Options, clock: Clock, pid: u32) -> KernelEvents {
-    // On a busy machine, the kernel takes tens of milliseconds for each thread and event.
+    // On a busy machine, the kernel takes tens of milliseconds for each event of each thread.
     let text = format!("waiting until the kernel records the events of all threads of process {pid}");
     messages::tell_if_long(options, text, || begin(options, clock, pid))
 }
