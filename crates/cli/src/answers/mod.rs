@@ -127,7 +127,9 @@ fn of_process(
             settled: true,
             over: &|| printer.is_over(),
             meanwhile: &mut |controls| {
-                window.look(kind, || controls.sums());
+                if attaches {
+                    window.look(kind, || controls.sums());
+                }
                 if kind.sums() && draws && seen.elapsed() >= REDRAW {
                     seen = Instant::now();
                     sums.set(controls.sums());
@@ -138,7 +140,7 @@ fn of_process(
         },
     );
     let mut listener = feed.finish();
-    if let Some([first, last]) = window.readings().filter(|_| attaches) {
+    if let Some([first, last]) = window.readings() {
         let ns = last.at - first.at;
         listener.question.rates(&listener.known, [&first.rows, &last.rows], ns);
     }
