@@ -5,6 +5,7 @@ use calltap_e2e::{
     GCC, Resident, calltap, calltap_run, compile, have_switches, have_tracepoints, write_program,
 };
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// Runs calltap, which has to succeed, and returns its output and messages.
@@ -118,9 +119,19 @@ fn recordings_with_one_output_keep_all_traces() {
     let start = |_| {
         let mut command = Command::new(calltap());
         command.current_dir(&directory).args(["record", "-o", "same.data", "--"]).arg(&program.path);
-        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("calltap")
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("calltap")
     };
-    for recording in (0..4).map(start).collect::<Vec<_>>() {
+    let mut recordings = (0..4).map(start).collect::<Vec<_>>();
+    // No program ends before all of them run: a recording that ended leaves its name to the next.
+    for recording in &mut recordings {
+        let mut ready = String::new();
+        let output = recording.stdout.as_mut().expect("its output");
+        BufReader::new(output).read_line(&mut ready).expect("a line");
+        assert!(ready.starts_with("ready "), "{ready}");
+    }
+    for mut recording in recordings {
+        drop(recording.stdin.take());
         let run = recording.wait_with_output().expect("its end");
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
         assert!(run.status.success(), "{said}");
