@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::{self, JoinHandle};
 
-/// nginx with two workers, and a client that requests a page continuously.
-struct Nginx {
+/// nginx, and a client that requests a page continuously.
+pub struct Nginx {
     master: Child,
     over: Arc<AtomicBool>,
     client: Option<JoinHandle<()>>,
@@ -22,17 +22,20 @@ struct Nginx {
 }
 
 impl Nginx {
-    fn start() -> Nginx {
+    /// Starts nginx with some workers. Of its pages, `/` is answered at once, `/late` in a second.
+    pub fn start(workers: usize, page: &'static str) -> Nginx {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().display().to_string();
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
         let configuration = format!(
-            "daemon off; user root; worker_processes 2; pid {place}/pid; error_log {place}/errors;\n\
+            "daemon off; user root; worker_processes {workers}; pid {place}/pid; error_log {place}/errors;\n\
              events {{ worker_connections 64; }}\n\
              http {{ access_log off; client_body_temp_path {place}/b; proxy_temp_path {place}/p; fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; scgi_temp_path {place}/s;\n\
-             server {{ listen {free}; root {place}; }} }}\n"
+             server {{ listen {free}; root {place}; location /late {{ limit_rate 400; }} }} }}\n"
         );
         fs::write(directory.path().join("index.html"), "a page\n").expect("a file");
+        // With its header it is longer than what nginx sends in a second.
+        fs::write(directory.path().join("late"), "late ".repeat(70)).expect("a file");
         fs::write(directory.path().join("conf"), configuration).expect("a file");
         let mut command = Command::new("nginx");
         command
@@ -47,17 +50,31 @@ impl Nginx {
             thread::spawn(move || {
                 while !over.load(Acquire) {
                     let Ok(mut stream) = TcpStream::connect(free) else { continue };
-                    let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+                    let _ = stream.write_all(format!("GET {page} HTTP/1.0\r\n\r\n").as_bytes());
                     let _ = stream.read_to_end(&mut Vec::new());
                 }
             })
         };
-        Nginx { master, over, client: Some(client), directory }
+        let nginx = Nginx { master, over, client: Some(client), directory };
+        wait_until("its workers", || nginx.workers().len() == workers);
+        nginx
+    }
+
+    /// Returns the process id of the master.
+    pub fn pid(&self) -> u32 {
+        self.master.id()
+    }
+
+    /// Returns the process ids of the workers.
+    pub fn workers(&self) -> Vec<u32> {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid());
+        let children = fs::read_to_string(children).expect("children");
+        children.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
     }
 
     /// Returns the objects that a command prints, one for each process.
     fn ask(&self, words: &[&str]) -> Vec<Value> {
-        let pid = self.master.id().to_string();
+        let pid = self.pid().to_string();
         let flags = ["-p", &pid, "--children", "--duration", "1", "--json"];
         let run = calltap_run(&[words, &flags].concat());
         assert!(run.status.success(), "{words:?}: {}", run.stderr);
@@ -79,12 +96,12 @@ fn requests_of_nginx_are_found_in_its_workers() {
     if !have("nginx") {
         return;
     }
-    let nginx = Nginx::start();
+    let nginx = Nginx::start(2, "/");
     let counted = nginx.ask(&["count", "ngx_http_process_request"]);
     let calls = |object: &Value| object["functions"][0]["calls"].as_u64().unwrap_or(0);
     assert_eq!(counted.len(), 3, "a master and two workers: {counted:?}");
     assert!(counted.iter().map(calls).sum::<u64>() > 0, "{counted:?}");
-    let master = counted.iter().find(|object| object["pid"] == nginx.master.id());
+    let master = counted.iter().find(|object| object["pid"] == nginx.pid());
     assert_eq!(master.map(calls), Some(0), "{counted:?}");
     // In an event loop no single call spans a request.
     let spans = nginx.ask(&["span", "ngx_http_process_request@arg1", "..", "ngx_http_finalize_request@arg1"]);

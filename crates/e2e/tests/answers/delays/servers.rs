@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const MS: u64 = 1_000_000;
 
 /// A server in a directory of its own.
-struct Service {
+pub struct Service {
     user: User,
     server: Server,
     directory: TempDir,
@@ -32,13 +32,23 @@ impl Service {
         Service { user, server, directory }
     }
 
+    /// Returns the server's process id.
+    pub fn pid(&self) -> u32 {
+        self.server.0.id()
+    }
+
+    /// Returns the server's directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Records the server during an action.
     fn record(&self, functions: &[&str], act: impl FnOnce()) -> PathBuf {
-        let recorder = Recorder::attach(self.user, self.server.0.id(), self.directory.path(), functions);
+        let recorder = Recorder::attach(self.user, self.pid(), self.directory.path(), functions);
         act();
         recorder.end()
     }
@@ -103,7 +113,7 @@ fn redis_sleeps_and_so_does_the_child_that_saves() {
 }
 
 /// Returns the directory of Debian's postgres programs; `None` if they are not installed.
-fn postgres_programs() -> Option<PathBuf> {
+pub fn postgres_programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|entry| entry.path().join("bin")).find(|path| path.join("postgres").exists());
     if found.is_none() {
@@ -123,7 +133,7 @@ fn is_done(mut client: Server) -> bool {
 }
 
 /// Starts a server with a database of its own, which has the table `one` with a row.
-fn start_postgres(user: User, programs: &Path) -> Service {
+pub fn start_postgres(user: User, programs: &Path) -> Service {
     let directory = user.directory();
     let place = directory.path().display().to_string();
     let (data, program) = (format!("{place}/data"), |name: &str| programs.join(name).display().to_string());
@@ -133,7 +143,7 @@ fn start_postgres(user: User, programs: &Path) -> Service {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let flags = ["-D", &data, "-k", &place, "-c", "listen_addresses=", "-c", "fsync=off"];
     let postgres = Service::start(user, &program("postgres"), &flags, directory);
-    let at = postgres.directory.path().to_owned();
+    let at = postgres.directory().to_owned();
     let table = "create table if not exists one (id int, value int); insert into one values (1, 0)";
     wait_until("postgres", || postgres.path(".s.PGSQL.5432").exists() && is_done(psql(programs, &at, table)));
     postgres
@@ -145,8 +155,8 @@ fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
     let user = User::all().into_iter().find(|user| !user.is_root());
     let Some((user, programs)) = user.zip(postgres_programs()) else { return };
     let postgres = start_postgres(user, &programs);
-    let at = postgres.directory.path();
-    let master = postgres.server.0.id();
+    let at = postgres.directory();
+    let master = postgres.pid();
     let task = format!("/proc/{master}/task/{master}/children");
     let children = || fs::read_to_string(&task).unwrap_or_default();
     let is_session = |pid: &str| {
@@ -190,7 +200,7 @@ fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
 /// sleeps in its transaction, has committed.
 fn postgres(user: User, programs: &Path) {
     let postgres = start_postgres(user, programs);
-    let at = postgres.directory.path().to_owned();
+    let at = postgres.directory().to_owned();
     let functions =
         ["heap_update", "pg_sleep", "PortalRun", "ProcSleep", "SetLatch", "CommitTransactionCommand"];
     let trace = postgres.record(&functions, || {
