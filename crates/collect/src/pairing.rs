@@ -202,7 +202,7 @@ impl OpenCalls {
 
     /// Encodes entries and returns up to the first event that has values or a parent, or that needs
     /// another event in front of it. Returns the number of events encoded, and how many of them are
-    /// returns. `event` reads one word.
+    /// returns. `event` reads one word. None is encoded behind a nonlocal exit.
     #[inline(always)]
     pub fn pair_graph<T>(
         &mut self,
@@ -210,15 +210,16 @@ impl OpenCalls {
         event: impl Fn(&T) -> RawEvent,
         encoder: &mut ThreadEncoder,
     ) -> (usize, usize) {
-        if self.is_on_one_stack() && self.nonlocal.is_none() {
+        if self.nonlocal.is_some() {
+            (0, 0)
+        } else if self.is_on_one_stack() {
             self.pair_rows::<false, T>(words, event, encoder)
         } else {
             self.pair_rows::<true, T>(words, event, encoder)
         }
     }
 
-    /// Implements [`OpenCalls::pair_graph`]. `STACKS`: the thread has several stacks, or has left
-    /// frames by a nonlocal exit.
+    /// Implements [`OpenCalls::pair_graph`]. `STACKS`: the thread has several stacks.
     #[inline(always)]
     fn pair_rows<const STACKS: bool, T>(
         &mut self,
@@ -313,7 +314,7 @@ impl OpenCalls {
     /// Updates the open calls by an event and returns its meaning.
     fn pair_event(&mut self, code: u32, frame: Frame, parent: u64) -> PairedEvent {
         let (left, resumed) = match code {
-            code::EXIT => return self.pair_return(frame),
+            code::EXIT => return self.pair_exit(frame),
             code::CALL => {
                 return PairedEvent { left: 0, resumed: Vec::new(), kind: EventKind::Call { parent } };
             }

@@ -3,9 +3,11 @@
 //!
 //! The unwinder says so while it and the personality routine still run. They may be recorded, and
 //! return before the thread continues in that frame. So the frames below it are dead only from the
-//! next entry on.
+//! next event on that the unwinder cannot have made: an entry, or a return of a frame above them or
+//! on a stack from which the thread had come.
 
-use super::{Frame, NEAR, OpenCalls, SLOT, distance_below, frame_of, is_beside, place_of, slot_of};
+use super::{Frame, NEAR, OpenCalls, PairedEvent, SEARCHED, SLOT, distance_below, frame_of, is_beside};
+use super::{is_call_of, place_of, slot_of};
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::SiteId;
@@ -28,7 +30,56 @@ impl OpenCalls {
                 self.find_floor(slot);
                 ended
             }
+            _ if self.is_elsewhere(slot) => {
+                self.forget_nonlocal_exit();
+                None
+            }
             _ => self.end_left_frames(),
+        }
+    }
+
+    /// Pairs a return. Behind a nonlocal exit it may show that the thread has continued where that
+    /// led, and that the frames below have ended.
+    pub(super) fn pair_exit(&mut self, frame: Frame) -> PairedEvent {
+        let has_continued = self.nonlocal.is_some_and(|slot| self.has_continued(slot, frame));
+        let paired = self.pair_return(frame);
+        if has_continued {
+            self.forget_nonlocal_exit();
+        }
+        paired
+    }
+
+    /// Whether the return of `frame` follows only after the thread has continued at `slot`: on that
+    /// stack, in a frame above, or on a stack below whose frames lie those of that stack.
+    fn has_continued(&self, slot: u64, frame: Frame) -> bool {
+        if self.are_on_one_stack(slot, slot_of(frame)) {
+            return distance_below(frame, slot) <= NEAR;
+        }
+        let newest_first = || self.frames[1..=self.depth].iter().rev();
+        let newer = newest_first().position(|open| is_call_of(*open, frame)).unwrap_or(self.depth);
+        newest_first().take(newer).any(|open| self.are_on_one_stack(slot, place_of(*open)))
+    }
+
+    /// Whether an entry is not on the stack on which the last nonlocal exit led, and no open frame
+    /// is: the thread has left that stack since.
+    fn is_elsewhere(&self, entered: u64) -> bool {
+        let newest_first = self.frames[1..=self.depth].iter().rev().take(SEARCHED);
+        let mut slots = newest_first.map(|frame| place_of(*frame)).chain([entered]);
+        self.nonlocal.is_some_and(|slot| slots.all(|other| !self.are_on_one_stack(slot, other)))
+    }
+
+    /// Whether two slots may lie on one stack, as far as is known.
+    fn are_on_one_stack(&self, one: u64, other: u64) -> bool {
+        let (lower, upper) = (one.min(other), one.max(other));
+        is_beside(one, other) && self.suspended.top_below(upper).is_none_or(|top| top < lower)
+    }
+
+    /// Ends the suspended frames that the last nonlocal exit has left, where the thread is not on
+    /// their stack.
+    fn forget_nonlocal_exit(&mut self) {
+        if let Some(slot) = self.nonlocal.take() {
+            self.suspended.end_below(slot);
+            self.find_floor(place_of(self.frames[self.depth]));
         }
     }
 

@@ -102,6 +102,15 @@ impl SuspendedStacks {
         frames
     }
 
+    /// Removes the frames at and below a slot from the suspended stack on which it lies.
+    pub(super) fn end_below(&mut self, slot: u64) {
+        let Some(top) = self.stack_of(slot, None) else { return };
+        let frames = self.take(top, slot, false);
+        if !frames.is_empty() {
+            self.stacks.insert(top, frames);
+        }
+    }
+
     /// Removes and returns the frames of a stack up to `frame`, which returns.
     pub(super) fn take_with(&mut self, frame: Frame) -> Option<Vec<Frame>> {
         let is_it = |open: &Frame| *open & !TAIL == frame;

@@ -30,6 +30,26 @@ fn a_nonlocal_exit_to_another_stack_leaves_the_frames_there_and_here_open() {
     check("m@1 f@2 g@100000 !@3 h@3 /h@3 /f@2 /m@1", "-1 1 1 1");
 }
 
+/// A coroutine throws, catches and yields, or returns; so does a handler on another stack. The
+/// frames of the stack to which the thread returns stay open.
+#[test]
+fn a_nonlocal_exit_on_another_stack_leaves_the_frames_of_this_one_open() {
+    // The catching function is recorded and returns.
+    check("m@1 f@2 r@3 c@100001 t@100002 !@100002 /c@100001 /r@3 a@3 /a@3 /f@2 /m@1", "2 1 1 1 1");
+    // It is not recorded.
+    check("m@1 f@2 r@3 t@100002 !@100002 /r@3 a@3 /a@3 /f@2 /m@1", "2 1 1 1");
+    // It is recorded, and goes on after the coroutine has yielded.
+    check(
+        "m@1 f@2 r@3 c@100001 t@100002 !@100002 /r@3 a@3 /a@3 r@3 t@100002 /t@100002 /c@100001",
+        "3 1 =c 1 1",
+    );
+    // No function of the coroutine is recorded.
+    check("m@1 f@2 r@3 !@100002 /r@3 a@3 /a@3 /f@2 /m@1", "1 1 1 1");
+    check("m@1 f@2 !@100002 a@3 /a@3 /f@2 /m@1", "1 1 1");
+    // A personality routine returns on the stack of a handler, before the thread continues.
+    check("m@1 f@2 h@100001 u@100002 p@100003 !@3 /p@100003 a@3 /a@3 /f@2 /m@1", "1 -2 1 1 1");
+}
+
 /// A step of a random program of which not all functions are recorded.
 #[derive(Clone, Debug)]
 enum Partly {
