@@ -275,6 +275,9 @@ impl Types {
                 passed = Passed::Unread(Unread::Unknown);
             }
             is_other |= location.is_some_and(|location| location.contradicts(passed));
+            if !gcc && !self.is_placed(child) && !matches!(passed, Passed::Unread(_)) {
+                passed = Passed::Unread(Unread::NoPlace);
+            }
             parameters.push(Parameter { name, of, passed });
         }
         let mut returned = returned.map(|(passed, _)| passed);

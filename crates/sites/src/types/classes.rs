@@ -116,8 +116,9 @@ impl Classes {
     /// `is_scalar`: it is no structure or union.
     fn complete(mut self, size: u64, is_scalar: bool) -> Classes {
         use Class::*;
-        let is_sse_alone =
-            self.words[0] == Sse && self.words[1..].iter().all(|word| matches!(word, SseUp | No));
+        let count = usize::try_from(size.div_ceil(WORD)).unwrap_or(WORDS).clamp(1, WORDS);
+        // Padding is of no class, and not a part of a vector.
+        let is_sse_alone = self.words[0] == Sse && self.words[1..count].iter().all(|word| *word == SseUp);
         self.memory |= self.words.contains(&Memory) || size > 2 * WORD && !is_sse_alone && !is_scalar;
         for n in 0..WORDS {
             let before = n.checked_sub(1).map(|before| self.words[before]);

@@ -3,7 +3,7 @@
 
 use super::passing::Passed;
 use super::{DieRef, Types, Unit};
-use gimli::{AttributeValue, DW_AT_location, Expression, Operation};
+use gimli::{AttributeValue, DW_AT_const_value, DW_AT_location, Expression, Operation};
 
 /// Location of a parameter when the function is entered, with DWARF's number of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,9 @@ pub(super) enum Location {
 
 /// DWARF's numbers of the integer registers for arguments, in order.
 const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
+/// Largest distance of the first place of a parameter from the function's start: clang describes
+/// parameters from the end of NOPs or a sled there on.
+const SLED: u64 = 16;
 /// DWARF's number of the first vector register.
 pub(super) const VECTOR: u16 = 17;
 
@@ -33,18 +36,29 @@ impl Types {
         self.expression(parameter, entry).is_some()
     }
 
+    /// Whether a parameter has a place somewhere in its function.
+    pub(super) fn is_placed(&self, parameter: DieRef) -> bool {
+        let entry = self.entry(parameter);
+        entry.is_some_and(|entry| {
+            entry.attr_value(DW_AT_location).or_else(|| entry.attr_value(DW_AT_const_value)).is_some()
+        })
+    }
+
     fn expression(&self, parameter: DieRef, entry: u64) -> Option<Expression<super::Bytes>> {
         let unit = self.units.get(parameter.unit)?;
         match self.entry(parameter)?.attr_value(DW_AT_location)? {
             AttributeValue::Exprloc(expression) => Some(expression),
             value => {
                 let mut list = self.dwarf.attr_locations(unit, value).ok()??;
+                let mut soon = None;
                 while let Ok(Some(location)) = list.next() {
                     if (location.range.begin..location.range.end).contains(&entry) {
                         return Some(location.data);
                     }
+                    let begins_soon = (entry..=entry + SLED).contains(&location.range.begin);
+                    soon = soon.or(begins_soon.then_some(location.data));
                 }
-                None
+                soon
             }
         }
     }
@@ -56,7 +70,10 @@ fn first(unit: &Unit, expression: Expression<super::Bytes>) -> Option<Location> 
     match (next()?, next(), next()) {
         // The parts of a structure follow: the first one is in this register.
         (Operation::Register { register }, ..) => Some(Location::Register(register.0)),
-        (Operation::RegisterOffset { register, offset: 0, .. }, None, _) => {
+        // The address in the stack pointer would be that of a variable in the frame.
+        (Operation::RegisterOffset { register, offset: 0, .. }, None, _)
+            if INTEGERS.contains(&register.0) =>
+        {
             Some(Location::Address(register.0))
         }
         // With an offset behind it, the variable is a part of a frame elsewhere, as

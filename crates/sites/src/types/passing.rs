@@ -48,6 +48,9 @@ crate::reasons! {
     Null = "null", "is nullptr: no value is passed", "none";
     /// The debugging information has another register, or names another convention.
     Convention = "other-convention", "is not passed as the calling convention of its language says: the function has another one, or the compiler has changed it", "name registers: arg1, arg2";
+    /// LLVM leaves out the places of parameters that a function does not use, and does not pass
+    /// these within a file.
+    NoPlace = "no-place", "has no place in the debugging information: perhaps it is not used, and not passed", "name registers: arg1, arg2";
     /// The position depends on how the program was compiled, and perhaps those of later arguments,
     /// too.
     Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";
@@ -158,7 +161,7 @@ impl Next {
             return Passed::Unread(Unread::Empty);
         }
         let fits = self.integer + integers <= Next::INTEGERS && self.vector + vectors <= Next::VECTORS;
-        if !fits && !gcc && (classes.wide || self.after_null && integers > 1) {
+        if !fits && !gcc && (classes.wide || self.after_null && integers > 0 && size > WORD) {
             // Before version 18, compilers based on LLVM passed one half of such a number in the
             // last register, or aligned it otherwise. Behind a nullptr they take a register too
             // many to be free, and split a structure likewise.

@@ -88,12 +88,15 @@ impl Types {
                     return None;
                 };
                 let size = u8::try_from(size?).ok().filter(|size| [1, 2, 4, 8].contains(size))?;
+                let name = entry.attr_value(DW_AT_name).and_then(|value| self.text(place.unit, value));
+                // Bits beyond the width are undefined, and compilers do not all describe the width.
+                if name.as_deref().is_some_and(|name| name.contains("_BitInt")) {
+                    return None;
+                }
                 Some(match encoding {
                     gimli::DW_ATE_boolean if size == 1 => Shape::Bool,
                     gimli::DW_ATE_float => Shape::Float(Some(size).filter(|size| *size >= 4)?),
                     gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char if size == 1 => {
-                        let name =
-                            entry.attr_value(DW_AT_name).and_then(|value| self.text(place.unit, value));
                         match (name.as_deref(), encoding) {
                             (Some("char"), _) => {
                                 Shape::Char { signed: encoding == gimli::DW_ATE_signed_char }
