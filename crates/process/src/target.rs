@@ -225,11 +225,16 @@ impl Target {
 
     /// Returns the user and group that files of the process must belong to.
     pub fn owner(&self) -> io::Result<(u32, u32)> {
-        let status = Status::of(self.pid)?;
-        // Real, effective, saved, file system.
-        let id = |name| status.field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
-        id("Uid").zip(id("Gid")).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        file_owner(self.pid)
     }
+}
+
+/// Returns the user and group as which a thread opens files.
+pub fn file_owner(tid: u32) -> io::Result<(u32, u32)> {
+    let status = Status::of(tid)?;
+    // Real, effective, saved, file system.
+    let id = |name| status.field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
+    id("Uid").zip(id("Gid")).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }
 
 /// Whether a process runs a 64-bit program.

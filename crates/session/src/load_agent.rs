@@ -23,7 +23,7 @@ use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::threads::{NotHeld, StoppedThread};
-use calltap_process::target::{Symbols, Target, is_libc};
+use calltap_process::target::{Symbols, Target, file_owner, is_libc};
 use calltap_process::{limits, proc, seccomp};
 use nix::errno::Errno;
 use std::path::Path;
@@ -140,6 +140,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
             Some(_) => inferior.any_thread()?,
             None => load_agent(target, directory, shared, &mut inferior)?,
         };
+        give_to(directory, &thread);
         let joined = join(target, directory, shared, &mut inferior, &mut thread, None);
         inferior.put_back(&thread);
         // If the hijacked thread ended before it was done, another one is tried.
@@ -150,6 +151,14 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
             await_registration(target, shared, inferior.agent)?;
             return Ok(stops);
         }
+    }
+}
+
+/// Gives a session's files to the user of a stopped thread, which opens them next: the process may
+/// have changed its user since they were created. If that fails, so does the opening.
+fn give_to(directory: &Directory, thread: &StoppedThread) {
+    if let Ok(owner) = file_owner(thread.tid) {
+        let _ = directory.give_to(owner);
     }
 }
 
@@ -236,6 +245,7 @@ fn open(
         // thread-local variable.
         Err(_) => directory.replace_agent(PRELOADED.bytes())?,
     }
+    give_to(directory, &thread);
     let address = |name: &str| libc.and_then(|libc| libc.address(name));
     let path = directory.agent();
     let call = Call {
@@ -294,6 +304,7 @@ fn place_by(
     inferior: &mut Inferior<'_>,
     thread: &mut StoppedThread,
 ) -> Result<(), Error> {
+    give_to(directory, thread);
     // Another thread may map something at the same address in the same moment.
     for _ in 0..PLACINGS {
         map_agent(target, directory, inferior, thread)?;

@@ -101,20 +101,26 @@ impl Directory {
             return Err(busy(target, &other));
         }
         directory.is_for_program_of(target).map_err(|source| directory.place.error(PROGRAM, source))?;
-        let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
-        if uid != rustix::process::geteuid().as_raw() {
-            // The directory comes last: from then on its owner can put anything there.
-            for name in [ATTACHED_FILE, "control", "code", ""] {
-                let path = directory.place.via.join(name);
-                let changed = if name.is_empty() {
-                    chown(path, Some(uid), Some(gid))
-                } else {
-                    lchown(path, Some(uid), Some(gid))
-                };
-                changed.map_err(|source| directory.place.error(name, source))?;
-            }
-        }
+        let owner = target.owner().map_err(|source| directory.place.error("", source))?;
+        directory.give_to(owner)?;
         Ok(directory)
+    }
+
+    /// Gives the directory of a running process to a user and group, as whom a thread opens the
+    /// files.
+    pub fn give_to(&self, (uid, gid): (u32, u32)) -> Result<(), Error> {
+        let present = self.place.directory.metadata().map_err(|source| self.place.error("", source))?;
+        let is_first = present.uid() == rustix::process::geteuid().as_raw();
+        if present.uid() == uid && (is_first || present.gid() == gid) {
+            return Ok(());
+        }
+        // The directory comes last: from then on its owner can put anything there.
+        for name in [ATTACHED_FILE, "control", "code", ""] {
+            let path = self.place.via.join(name);
+            let change = if name.is_empty() { chown } else { lchown };
+            change(path, Some(uid), Some(gid)).map_err(|source| self.place.error(name, source))?;
+        }
+        Ok(())
     }
 
     /// Decides between two calltaps that attach at the same moment: both create a directory before
@@ -142,12 +148,8 @@ impl Directory {
 
     /// Returns all candidates for the directory of a process, except those that belong to another
     /// user, who is not trusted.
-    fn places_for(target: &Target) -> impl Iterator<Item = OpenDirectory> {
+    fn places_for(target: &Target) -> impl Iterator<Item = OpenDirectory> + '_ {
         let prefix = prefix_of(target);
-        let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
-        let is_trusted = move |place: &OpenDirectory| {
-            place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()))
-        };
         let named = move |base: Base| {
             let names =
                 fs::read_dir(&base.via).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -156,7 +158,7 @@ impl Directory {
             let own: Vec<String> = own.collect();
             own.into_iter().filter_map(move |name| OpenDirectory::open(base.again().ok()?, &name).ok())
         };
-        Base::of(target).flat_map(named).filter(is_trusted)
+        Base::of(target).flat_map(named).filter(|place| mapped::is_trusted(place, target))
     }
 
     /// Returns the directory of a process that was attached to or started.

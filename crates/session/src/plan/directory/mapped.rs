@@ -3,7 +3,7 @@
 use super::living::{OF, PREFIX, is_of_living, prefix_of};
 use super::place::{Base, OpenDirectory};
 use calltap_process::agent;
-use calltap_process::memory::maps;
+use calltap_process::memory::maps::{self, Region};
 use calltap_process::target::Target;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -40,13 +40,33 @@ fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(OpenDirector
     let name = name_of(directory)?;
     // The path of a mapping leads nowhere if the program has unmounted its former root.
     let bases = directory.parent().into_iter().chain(["/dev/shm", "/tmp", "/var/tmp"].map(Path::new));
-    let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
-    let place = bases.filter_map(|base| OpenDirectory::open(Base::own(base.to_owned()), &name).ok()).find(
-        |place| {
-            let inode = || place.file("control").and_then(|file| file.metadata()).map(|meta| meta.ino());
-            place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()))
-                && inode().is_ok_and(|inode| inode == control.file.1)
-        },
-    )?;
+    let places = bases.filter_map(|base| OpenDirectory::open(Base::own(base.to_owned()), &name).ok());
+    let mut own = places.filter(|place| inode_of(place).is_some_and(|(_, inode)| inode == control.file.1));
+    let place = own.find(|place| is_owned_by(place, target) || is_control(control, place))?;
     Some((place, name))
+}
+
+/// Whether a directory is calltap's own, or that of the user of a process.
+fn is_owned_by(place: &OpenDirectory, target: &Target) -> bool {
+    let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
+    place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()))
+}
+
+/// Whether a directory can be trusted to be that of a process: it is its user's, or was when the
+/// process mapped the control file. The owner of that file could change the process ever since.
+pub(super) fn is_trusted(place: &OpenDirectory, target: &Target) -> bool {
+    let has_control = |regions: Vec<Region>| regions.iter().any(|region| is_control(region, place));
+    is_owned_by(place, target) || maps::code_and_files(target.pid).is_ok_and(has_control)
+}
+
+/// Returns device and inode of a directory's control file, as in a list of mappings.
+fn inode_of(place: &OpenDirectory) -> Option<(String, u64)> {
+    let metadata = place.file("control").and_then(|file| file.metadata()).ok()?;
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    Some((format!("{major:02x}:{minor:02x}"), metadata.ino()))
+}
+
+/// Whether a mapping is one of a directory's control file.
+fn is_control(region: &Region, place: &OpenDirectory) -> bool {
+    inode_of(place).is_some_and(|file| file == region.file)
 }
