@@ -34,6 +34,26 @@ fn calls(trace: &Path, name: &str) -> u64 {
     row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
 }
 
+#[test]
+fn a_process_that_changes_its_effective_user_is_detached_from() {
+    if !may_drop() {
+        return;
+    }
+    let program = program();
+    let mut resident = Resident::start(&program, &["back"]);
+    let pid = resident.pid.to_string();
+    for _ in 0..4 {
+        let attached = calltap_run(&["attach", "-p", &pid]);
+        assert!(attached.status.success(), "{}", attached.stderr);
+        resident.tell();
+        resident.wait_for("changed");
+        let left = calltap_run(&["detach", "-p", &pid]);
+        assert!(left.status.success(), "{}", left.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0]);
+    }
+    assert!(resident.end().0.success());
+}
+
 /// Attaches repeatedly to a program that has dropped its privileges. Each time its calls must be
 /// recorded, and its text must be as before.
 fn attaches(root: &str) {
