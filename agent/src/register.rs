@@ -135,6 +135,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     entry.chunks.store(0, Relaxed);
     entry.lost_entries.store(0, Relaxed);
     entry.lost_exits.store(0, Relaxed);
+    entry.lost_jumps.store(0, Relaxed);
     thread.cursor.store(PARKED, Relaxed);
     forget_context(thread);
     if let Some(newest) = session.newest(thread) {
@@ -181,7 +182,7 @@ pub fn thread(session: Session) -> Result<&'static Thread, Full> {
 /// Counts an event that is not recorded; `low` is its low half.
 pub fn lose(low: u32) {
     let Some(session) = Session::get() else { return };
-    let exit = matches!(low & code::MASK, code::EXIT | code::GO_EXIT);
+    let kind = low & code::MASK;
     let thread = registered(session).or_else(|| register_thread(session));
     if let Some(newest) = thread.and_then(|thread| session.newest(thread)) {
         // The open calls behind a missing event are not known.
@@ -189,9 +190,14 @@ pub fn lose(low: u32) {
     }
     let entry = thread.and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
     let counter = match entry {
-        Some(entry) if exit => &entry.lost_exits,
+        Some(entry) if matches!(kind, code::EXIT | code::GO_EXIT) => &entry.lost_exits,
+        Some(entry) if kind == code::NONLOCAL => &entry.lost_jumps,
         Some(entry) => &entry.lost_entries,
+        None if kind == code::NONLOCAL => return,
         None => &session.control().lost_unregistered,
     };
     counter.fetch_add(1, Relaxed);
+    if let Some(entry) = entry.filter(|_| matches!(kind, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM)) {
+        entry.lost_jumps.fetch_add(1, Relaxed);
+    }
 }

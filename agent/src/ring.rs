@@ -245,6 +245,7 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
         // Events lost so far precede the events that the chunk will hold.
         header.lost_entries.store(entry.lost_entries.load(Relaxed), Relaxed);
         header.lost_exits.store(entry.lost_exits.load(Relaxed), Relaxed);
+        header.lost_jumps.store(entry.lost_jumps.load(Relaxed), Relaxed);
         let had = session.newest(thread).map_or(0, |newest| newest.chunks.load(Relaxed));
         header.number.store(had.wrapping_add(1), Relaxed);
         // A signal handler may have linked a chunk before, or in overwrite mode with one chunk, the

@@ -38,7 +38,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Version of the layouts. Every change of a layout in this crate, or of the journal's, raises it.
-pub const VERSION: u32 = 28;
+pub const VERSION: u32 = 29;
 
 /// Most bytes of a path passed between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -317,6 +317,10 @@ pub struct ThreadEntry {
     /// Address of the thread's control block, where a C library has made the thread: its first
     /// stack lies below.
     pub block: AtomicU64,
+    /// Number of lost events after which calls end without returns of their own: nonlocal exits,
+    /// and entries by jumps, which are also in [`ThreadEntry::lost_entries`]. Not counted where
+    /// events are overwritten.
+    pub lost_jumps: AtomicU64,
 }
 
 /// State of a [`ThreadEntry`].
@@ -342,10 +346,12 @@ pub struct ChunkHeader {
     pub lost_entries: AtomicU64,
     /// [`ThreadEntry::lost_exits`] when the chunk was linked.
     pub lost_exits: AtomicU64,
+    /// [`ThreadEntry::lost_jumps`] when the chunk was linked.
+    pub lost_jumps: AtomicU64,
     /// Number of this chunk among the event chunks of its thread, from 1 on.
     pub number: AtomicU32,
     #[doc(hidden)]
-    pub _pad: [AtomicU32; 9],
+    pub _pad: [AtomicU32; 7],
 }
 
 /// Head of a lock-free list: an index plus one, and a tag that changes with every pop, so that a

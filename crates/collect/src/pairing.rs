@@ -41,6 +41,7 @@ use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
+pub(crate) use lost::ALL;
 use own::OwnStack;
 use stacks::SuspendedStacks;
 pub(crate) use stacks::push_switch;

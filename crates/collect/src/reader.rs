@@ -3,6 +3,7 @@
 pub(crate) mod encode;
 mod forks;
 pub(crate) mod history;
+mod losses;
 mod moves;
 pub(crate) mod paired_output;
 pub(crate) mod switching;
@@ -81,6 +82,8 @@ pub struct Reader {
     /// must not hit a chunk that is another thread's by then.
     kept: Vec<u32>,
     torn: u64,
+    /// Number of lost events after which calls end without returns.
+    lost_jumps: u64,
     /// Counts events by site.
     rates: Option<Arc<Rates>>,
     /// Functions that were disabled at times up to which events are not read yet.
@@ -135,6 +138,7 @@ impl Reader {
             is_blank: false,
             kept: Vec::new(),
             torn: 0,
+            lost_jumps: 0,
             rates,
             switching: Switching::default(),
             until: u64::MAX,
@@ -242,20 +246,6 @@ impl Reader {
         self.settled = self.settled.filter(|settled| *settled != chunk);
         (self.chunk, self.is_blank) = (Some(next), false);
         self.cursor.next_chunk();
-    }
-
-    /// Records the losses before the first event, with that event's time: the agent stores no time
-    /// for them. Overwritten events precede all readable ones.
-    fn begin(&mut self, shared: &Shared, chunk: u32) {
-        let ticks = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, self.sparse));
-        let (Some(ticks), Some(header)) = (ticks, shared.chunk_header(chunk)) else { return };
-        self.begun = true;
-        let lost = match shared.thread(self.entry).filter(|_| is_overwritten(shared)) {
-            Some(entry) => [&entry.lost_entries, &entry.lost_exits],
-            None => [&header.lost_entries, &header.lost_exits],
-        };
-        let [entries, exits] = lost.map(|lost| lost.load(Acquire));
-        self.note_lost(self.lost(entries, exits), ticks.min(self.until), false);
     }
 
     /// Reads the events of a chunk that are there. Returns whether it found any.
@@ -379,19 +369,6 @@ impl Reader {
         output.events(&mut self.encoder);
     }
 
-    /// Notes the events lost between two chunks, at their place.
-    fn note_gap(&mut self, shared: &Shared, next: u32, unwinding: &mut Unwinding) {
-        let Some(header) = shared.chunk_header(next).filter(|_| !is_overwritten(shared)) else { return };
-        let lost = self.lost(header.lost_entries.load(Relaxed), header.lost_exits.load(Relaxed));
-        if lost == (self.totals.lost_entries, self.totals.lost_exits) {
-            return;
-        }
-        let unwinding = Some((unwinding, self.process));
-        let mut pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding };
-        self.switching.release(false, &mut pairs);
-        self.note_lost(lost, self.cursor.last_ticks(), true);
-    }
-
     /// Encodes events that are held back, the cuts of disabled functions behind them, and losses.
     fn encode_rest(&mut self, shared: &Shared, (is_over, now): (bool, u64), unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
@@ -406,52 +383,6 @@ impl Reader {
         self.switching.release(false, &mut pairs);
         self.note_loss(shared, is_over, now);
     }
-
-    /// Notes the events that the thread has lost behind all that is read. Losses before an unread
-    /// chunk are noted with that chunk.
-    fn note_loss(&mut self, shared: &Shared, is_over: bool, now: u64) {
-        let Some(entry) = shared.thread(self.entry) else { return };
-        let lost = self.lost(entry.lost_entries.load(Acquire), entry.lost_exits.load(Acquire));
-        let is_linked = |link: &AtomicU32| link.load(Acquire) != 0;
-        // Events overwritten meanwhile precede those that are read at last.
-        let is_full = !is_overwritten(shared)
-            && match self.chunk.map(|chunk| shared.chunk_header(chunk)) {
-                Some(Some(header)) => self.cursor.at_end() && !is_linked(&header.next),
-                Some(None) => false,
-                // A thread without a first chunk has lost all events until now.
-                None => !is_linked(&entry.first_chunk),
-            };
-        if is_over || is_full {
-            self.note_lost(lost, if self.begun { self.cursor.last_ticks() } else { now }, is_full);
-        }
-    }
-
-    /// Encodes losses of which `lost` says more than the totals.
-    /// `follows`: the events were lost right behind all that are read.
-    fn note_lost(&mut self, (entries, exits): (u64, u64), ticks: u64, follows: bool) {
-        let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
-        if (more_entries, more_exits) == (0, 0) {
-            return;
-        }
-        (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
-        let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
-        // Returns of goroutines are counted with the thread's.
-        let ended = if follows && !self.has_goroutines { bounded(more_exits) } else { 0 };
-        self.push_loss(Event { ticks, site: Default::default(), kind }, ended);
-    }
-
-    /// Returns the losses that the program counted, with the slots that reading has skipped; never
-    /// fewer than before.
-    fn lost(&self, entries: u64, exits: u64) -> (u64, u64) {
-        let entries = entries.saturating_add(self.torn);
-        (entries.max(self.totals.lost_entries), exits.max(self.totals.lost_exits))
-    }
-}
-
-/// Whether threads reuse their own oldest chunks.
-fn is_overwritten(shared: &Shared) -> bool {
-    shared.control().overwrite.load(Relaxed) != 0
 }
 
 /// Returns the last of the full chunks that follow a full one.

@@ -2,15 +2,19 @@
 //!
 //! The hooks record a return only if its entry was recorded, so each lost return belongs to an open
 //! call. On one stack a call ends after all calls that it made: as many of the newest open calls
-//! have ended as returns were lost. Of several stacks it is not known on which these calls were. On
+//! have ended as returns were lost. A call that was entered by a jump returns together with the one
+//! in whose place it is. Of nonlocal exits and jumps that were lost it is not known which calls they
+//! ended: then all count as ended. Of several stacks it is not known on which these calls were. On
 //! the outermost one, at most so many of its newest calls have ended; the calls on other stacks
 //! count as ended, as the thread may have left these stacks.
 
 use super::{OpenCalls, TAIL, place_of};
 
+/// Number of lost returns after which all calls count as ended.
+pub(crate) const ALL: u32 = u32::MAX;
+
 impl OpenCalls {
-    /// Ends the newest calls after the loss of so many returns of open calls. Returns the number of
-    /// calls that have ended.
+    /// Ends the newest calls after the loss of so many returns of open calls. Returns the number of calls that have ended.
     pub(crate) fn end_lost(&mut self, returns: u32) -> u32 {
         // Events of the sparse clock may be read behind the mark of a loss.
         if returns == 0 || !self.placed {
@@ -20,14 +24,18 @@ impl OpenCalls {
         let is_one = open.iter().all(|open| self.is_on_own_stack(place_of(*open)));
         let outermost = if is_one { open.len() } else { self.suspended.outermost_stack(open) };
         // Either a frame is large, or the inner ones are on another stack.
-        if outermost < open.len() && self.suspended.is_one_stack() {
+        if returns != ALL && outermost < open.len() && self.suspended.is_one_stack() {
             return 0;
         }
-        let mut kept = outermost.saturating_sub(returns as usize);
-        // A call that was entered by a jump ends with the one in whose place it is.
-        while kept > 0 && self.frames.get(kept + 1).is_some_and(|next| kept < self.depth && next & TAIL != 0)
-        {
-            kept -= 1;
+        let mut kept = outermost;
+        for _ in 0..returns {
+            while kept > 0 && self.frames[kept] & TAIL != 0 {
+                kept -= 1;
+            }
+            kept = kept.saturating_sub(1);
+            if kept == 0 {
+                break;
+            }
         }
         let over = self.depth - kept;
         self.depth = kept;
@@ -38,6 +46,7 @@ impl OpenCalls {
 
 #[cfg(test)]
 mod tests {
+    use super::ALL;
     use crate::pairing::{OpenCalls, SLOT, SLOTS};
     use calltap_abi::event::code;
 
@@ -67,8 +76,11 @@ mod tests {
         // A call that was entered by a jump is over with the one in whose place it is.
         check_lost("m@1 f@2 ~g@2 ~h@2", 1, "m");
         check_lost("m@1 f@2 ~g@2 h@3", 1, "mfg");
+        check_lost("m@1 f@2 ~g@2 h@3", 2, "m");
+        check_lost("m@1 f@2 ~g@2", 2, "");
         // Whether they are on two stacks is not known.
         check_lost("m@1 f@2 g@900000", 1, "mfg");
+        check_lost("m@1 f@2 g@900000", ALL, "");
         // The thread has two stacks, and may have left the inner one.
         check_lost("m@1 c@900000 f@2 g@900001", 0, "mfcg");
         check_lost("m@1 c@900000 f@2 g@900001", 1, "m");

@@ -157,7 +157,10 @@ impl Reader {
     }
 
     fn lose(&mut self, event: Event, ended: u32) {
-        self.encoder.push(event);
+        // Nonlocal exits are no calls, and not shown where they are lost.
+        if event.kind != (EventKind::Lost { entries: 0, exits: 0 }) {
+            self.encoder.push(event);
+        }
         let pops = self.open.end_lost(ended);
         if pops > 0 {
             self.encoder.push(Event { kind: EventKind::Left { pops }, ..event });
