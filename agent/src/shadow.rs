@@ -178,7 +178,9 @@ fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
 /// Notes that a piece cannot be mapped.
 fn fail(entry: &AtomicU8) {
     // A thread that was waited for in vain may have mapped it after all.
-    let _ = entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed);
+    if entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed) == Err(MAPPED) {
+        return;
+    }
     if let Some(process) = Session::get().and_then(register::process) {
         process.trouble.fetch_or(Trouble::NoShadowStack as u32, Relaxed);
     }

@@ -46,7 +46,7 @@ fn every_call_of_a_recursion_has_its_duration_and_open_ones_none() {
     assert_eq!((&of("main")["calls"], &of("main")["total_ns"]), (&1.into(), &100.into()));
     assert_eq!(of("main")["buckets"], json!([{ "from_ns": 100, "to_ns": 150, "calls": 1 }]));
     let inner = of("g");
-    assert_eq!((&inner["calls"], &inner["unfinished"], &inner["max_ns"]), (&1.into(), &1.into(), &10.into()));
+    assert_eq!((&inner["calls"], &inner["timed"], &inner["max_ns"]), (&2.into(), &1.into(), &10.into()));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn paths_are_listed_separately() {
             g
             f
 
-        0 calls; without a duration: 1 running
+        1 call; of them without a duration: 1 running
             main
             g
             f
@@ -105,7 +105,7 @@ fn recursion_sums_outermost_calls_only() {
     assert_eq!((&row["slower"], &row["slower_ns"], &row["max_ns"]), (&2.into(), &100.into(), &100.into()));
     let latency = ask(NESTED, &["f"], Latency::new(Buckets::Log2, By::Function));
     assert_eq!(latency.json("latency")["functions"][0]["total_ns"], 100);
-    assert!(latency.question.text(&latency.known).contains("2 calls, avg 55 ns"));
+    assert!(latency.question.text(&latency.known).contains("3 calls, avg 55 ns"));
     // Calls of two threads overlap.
     let beside =
         ask("a: E f @10\nb: E f @10\na: X f @20\nb: X f @30", &["f"], Lines::new(Form::Text, None, None));

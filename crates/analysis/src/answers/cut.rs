@@ -33,7 +33,7 @@ impl CutCalls {
         ENDINGS.iter().map(|ending| ending.name()).zip(self.0).filter(|(_, number)| *number > 0)
     }
 
-    /// Returns the numbers as text: `; without a duration: 64,500 left, 1 running`. Empty if there
+    /// Returns the numbers as text: `; of them without a duration: 64,500 left, 1 running`. Empty if there
     /// are none.
     pub(super) fn text(&self) -> String {
         let number = |(name, number): (&str, u64)| format!("{} {}", count(number), name.replace('_', " "));
@@ -41,7 +41,7 @@ impl CutCalls {
         if numbers.is_empty() {
             String::new()
         } else {
-            format!("; without a duration: {}", numbers.join(", "))
+            format!("; of them without a duration: {}", numbers.join(", "))
         }
     }
 
@@ -64,7 +64,7 @@ mod tests {
             cut.add(ending);
         }
         assert_eq!(cut.total(), 4);
-        assert_eq!(cut.text(), "; without a duration: 2 left, 1 running, 1 thread ended");
+        assert_eq!(cut.text(), "; of them without a duration: 2 left, 1 running, 1 thread ended");
         assert_eq!(cut.json(), serde_json::json!({ "left": 2, "running": 1, "thread_ended": 1 }));
     }
 }

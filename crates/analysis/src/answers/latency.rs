@@ -28,7 +28,8 @@ pub enum By {
 
 #[derive(Clone, Debug, Default)]
 struct Row {
-    calls: u64,
+    /// Number of calls with a duration.
+    timed: u64,
     cut: CutCalls,
     /// Sum of the durations of all calls, from which the average is made.
     durations: u64,
@@ -47,10 +48,14 @@ struct Row {
 }
 
 impl Row {
+    fn calls(&self) -> u64 {
+        self.timed + self.cut.total()
+    }
+
     fn add(&mut self, ns: u64, off: Option<Off>, outermost: bool, buckets: Buckets) {
-        self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
+        self.min = if self.timed == 0 { ns } else { self.min.min(ns) };
         self.max = self.max.max(ns);
-        self.calls += 1;
+        self.timed += 1;
         self.durations = self.durations.saturating_add(ns);
         self.total = self.total.saturating_add(if outermost { ns } else { 0 });
         *self.buckets.entry(buckets.place(ns)).or_default() += 1;
@@ -70,7 +75,7 @@ impl Row {
 
     /// Off-CPU time, if it is known of all calls.
     fn off(&self) -> Option<Off> {
-        (self.known == self.calls).then_some(self.off)
+        (self.known == self.timed).then_some(self.off)
     }
 }
 
@@ -138,9 +143,9 @@ impl Question for Latency {
                 By::Thread => format!(", thread {who}"),
                 _ => format!(", called by {who}"),
             });
-            let average = row.durations.checked_div(row.calls).unwrap_or(0);
-            let calls = counted(row.calls, "call");
-            let times = match row.calls {
+            let average = row.durations.checked_div(row.timed).unwrap_or(0);
+            let calls = counted(row.calls(), "call");
+            let times = match row.timed {
                 0 => String::new(),
                 _ => format!(
                     ", avg {}, min {}, max {}",
@@ -152,7 +157,7 @@ impl Question for Latency {
             let heading = format!("{}{}: {calls}{times}", known.name(function), who.unwrap_or_default());
             text += &one_line(&heading);
             text += &format!("{}\n", row.cut.text());
-            if row.calls > 0 {
+            if row.timed > 0 {
                 let one = |((_, name, _), ns): (&(u32, &str, &str), u64)| format!("{name} {}", duration(ns));
                 let all: Vec<String> = PERMILLES.iter().zip(row.permilles()).map(one).collect();
                 text += &format!("  {}\n", all.join(", "));
@@ -164,8 +169,8 @@ impl Question for Latency {
                     "  of that, blocked: {} in {}{}\n",
                     duration(row.off.blocked),
                     counted(calls, "call"),
-                    if row.known < row.calls {
-                        format!("; not known of {}", count(row.calls - row.known))
+                    if row.known < row.timed {
+                        format!("; not known of {}", count(row.timed - row.known))
                     } else {
                         String::new()
                     }
@@ -191,7 +196,8 @@ impl Question for Latency {
                 let mut object = json!({
                     "function": known.name(function),
                     "module": known.module(function),
-                    "calls": row.calls,
+                    "calls": row.calls(),
+                    "timed": row.timed,
                     "unfinished": row.cut.total(),
                     "without_duration": row.cut.json(),
                     "total_ns": row.total,
@@ -205,7 +211,7 @@ impl Question for Latency {
                     "blocked_buckets": off.map(|_| buckets(&row.blocked)),
                 });
                 for ((.., key), ns) in PERMILLES.into_iter().zip(row.permilles()) {
-                    object[key] = (row.calls > 0).then_some(ns).into();
+                    object[key] = (row.timed > 0).then_some(ns).into();
                 }
                 match self.by {
                     By::Function | By::Value => {}

@@ -10,10 +10,17 @@ use serde_json::{Value, json};
 /// Sums of the calls on one path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    calls: u64,
+    /// Number of calls with a duration.
+    timed: u64,
     cut: CutCalls,
     total: u64,
     max: u64,
+}
+
+impl Sum {
+    fn calls(&self) -> u64 {
+        self.timed + self.cut.total()
+    }
 }
 
 /// The answer to `stacks`.
@@ -49,10 +56,10 @@ impl Stacks {
 
     /// Returns the paths with calls, largest total time first.
     fn rows(&self) -> Vec<(Vec<u32>, Sum)> {
-        let called = |(_, sum): &(u32, &Sum)| sum.calls + sum.cut.total() > 0;
+        let called = |(_, sum): &(u32, &Sum)| sum.calls() > 0;
         let mut rows: Vec<(Vec<u32>, Sum)> =
             (0..).zip(&self.sums).filter(called).map(|(node, sum)| (self.path(node), *sum)).collect();
-        rows.sort_by(|a, b| (b.1.total, b.1.calls).cmp(&(a.1.total, a.1.calls)).then_with(|| a.0.cmp(&b.0)));
+        rows.sort_by(|a, b| (b.1.total, b.1.calls()).cmp(&(a.1.total, a.1.calls())).then_with(|| a.0.cmp(&b.0)));
         rows
     }
 
@@ -87,7 +94,7 @@ impl Question for Stacks {
             sum.cut.add(ended.call.ending);
             return;
         }
-        sum.calls += 1;
+        sum.timed += 1;
         sum.total = sum.total.saturating_add(ended.call.total);
         sum.max = sum.max.max(ended.call.total);
     }
@@ -98,9 +105,9 @@ impl Question for Stacks {
         let mut text = self.warning().unwrap_or_default();
         for (path, sum) in &rows[..shown] {
             let (total, max) = (known.ns(sum.total), known.ns(sum.max));
-            let average = total.checked_div(sum.calls).unwrap_or(0);
-            let calls = counted(sum.calls, "call");
-            text += &match sum.calls {
+            let average = total.checked_div(sum.timed).unwrap_or(0);
+            let calls = counted(sum.calls(), "call");
+            text += &match sum.timed {
                 0 => calls,
                 _ => {
                     format!("{calls}, {}, avg {}, max {}", duration(total), duration(average), duration(max))
@@ -131,7 +138,8 @@ impl Question for Stacks {
             .map(|(path, sum)| {
                 json!({
                     "path": path.iter().map(|name| known.word(*name)).collect::<Vec<_>>(),
-                    "calls": sum.calls,
+                    "calls": sum.calls(),
+                    "timed": sum.timed,
                     "unfinished": sum.cut.total(),
                     "without_duration": sum.cut.json(),
                     "total_ns": known.ns(sum.total),

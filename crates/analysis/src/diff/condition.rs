@@ -112,6 +112,11 @@ impl FromStr for Condition {
         let found = forms.iter().find_map(|(sign, form)| Some((*form, rest.strip_prefix(sign)?)));
         let (comparison, bound) = found.ok_or_else(|| wrong("no >, >=, < or <= behind the function"))?;
         let bound = bound_of(measure, bound.trim()).map_err(|what| wrong(&what))?;
+        if measure == Measure::Max && matches!(bound, Bound::Ratio(_)) {
+            return Err(format!(
+                "'{text}': a maximum is a single call, and proves no change: use p99, or a time as the bound"
+            ));
+        }
         Ok(Self { text: text.to_owned(), measure, function: function.trim().to_owned(), comparison, bound })
     }
 }
@@ -254,6 +259,7 @@ mod tests {
             ("total(f)", "behind the function"),
             ("total(f)=1x", "behind the function"),
             ("total(f)>", "not a number"),
+            ("max(f)>1.1x", "a single call"),
             ("total(f)>5", "nor a time"),
             ("total(f)>-5ms", "not a number"),
             ("calls(f)>5ms", "nor a number of calls"),
