@@ -259,8 +259,12 @@ impl Attached {
         let before = &self.settings.words;
         let after = Arc::new(ParsedSelection::new(words, later || before.ftraced.is_some())?);
         let replacement = Replacement { before, after: Arc::clone(&after), on };
-        let apply = |planner: &mut Planner<'_>| planner.apply(&self.target, replacement, &mut |_| {});
+        let mut changes = Vec::new();
+        let apply = |planner: &mut Planner<'_>| {
+            planner.apply(&self.target, replacement, &mut |change| changes.push(change))
+        };
         let Applied { words, tracers, tally, notes } = self.with_planner(chooser(after, on), apply)?;
+        self.settings.note_disabled(&changes);
         self.settings.session.tracers = tracers;
         (self.settings.words, self.settings.on) = (words, on);
         self.settings.save(&self.directory)?;
@@ -307,6 +311,7 @@ impl Attached {
             planner.map_all(&mut |record| drop(sender.send(record)));
             Ok(())
         })?;
+        self.settings.disabled().for_each(|off| drop(sender.send(off)));
         drop(sender);
         let copy = snapshot::copy(&self.shared).map_err(system("copying the rings"))?;
         let clock = snapshot::clock(&copy.rings);

@@ -59,7 +59,9 @@ impl Stacks {
         let called = |(_, sum): &(u32, &Sum)| sum.calls() > 0;
         let mut rows: Vec<(Vec<u32>, Sum)> =
             (0..).zip(&self.sums).filter(called).map(|(node, sum)| (self.path(node), *sum)).collect();
-        rows.sort_by(|a, b| (b.1.total, b.1.calls()).cmp(&(a.1.total, a.1.calls())).then_with(|| a.0.cmp(&b.0)));
+        rows.sort_by(|a, b| {
+            (b.1.total, b.1.calls()).cmp(&(a.1.total, a.1.calls())).then_with(|| a.0.cmp(&b.0))
+        });
         rows
     }
 

@@ -1,7 +1,8 @@
 //! The flight recorder: nothing is written before a trigger, then the newest events are.
 
 use calltap_e2e::{
-    GCC, HANGS, Program, Resident, Run, calltap, calltap_run, changed_text, compile, kill, one_line, succeeds,
+    BARE, GCC, HANGS, Program, Resident, Run, calltap, calltap_run, changed_text, compile, kill, one_line,
+    succeeds,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -123,6 +124,40 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
         assert!(start.elapsed() < HANGS, "waited in vain for {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A call whose function is disabled while it is open is cut there, also if nothing records: later
+/// calls are not beneath it.
+#[test]
+fn calls_of_functions_that_were_disabled_are_cut_in_snapshots() {
+    // Disabled functions of unmodified programs return without a record.
+    let program = compile(&BARE[0], &["waits_inside.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    let calltap = |words: &[&str]| {
+        let run = calltap_run(&[&[words[0], "-p", &pid], &words[1..]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+    };
+    let says = |resident: &mut Resident, line: &str| {
+        resident.tell();
+        resident.wait_for(line);
+    };
+    calltap(&["attach", "-F", "outer", "-F", "inner"]);
+    says(&mut resident, "inside");
+    calltap(&["set", "-F", "inner"]);
+    says(&mut resident, "behind");
+    calltap(&["set", "-F", "outer", "-F", "inner"]);
+    let file = program.directory().join("cut.data");
+    calltap(&["snapshot", "-o", &file.to_string_lossy()]);
+    let replay = calltap_run(&["replay", "--format", "json", &file.to_string_lossy()]).stdout;
+    let events: Vec<Value> = replay.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let inner: Vec<&Value> =
+        events.iter().filter(|event| event["function"] == "inner" && event["event"] != "exit").collect();
+    assert!(inner.len() == 10 && inner.iter().all(|call| call["depth"] == 0), "{replay}");
+    let outer = events.iter().find(|event| event["function"] == "outer" && !event["end"].is_null());
+    assert_eq!(outer.map(|end| &end["end"]), Some(&"switched_off".into()), "{replay}");
+    calltap(&["detach"]);
+    assert!(resident.end().0.success());
 }
 
 #[test]
