@@ -5,6 +5,7 @@ use crate::names::Names;
 use crate::sources::source::Source;
 use crate::tree::Totals;
 use crate::units::{counted, percent};
+use calltap_trace::ClockKind;
 use std::collections::HashSet;
 
 /// Number of lost entries and exits.
@@ -93,6 +94,7 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     if !notes.is_empty() {
         text += &format!("# {}\n", notes.join(", "));
     }
+    text += sparse(source);
     text += &forked(source);
     text += &damage(totals);
     for complaint in source.complaints() {
@@ -127,6 +129,17 @@ pub fn part(source: &dyn Source) -> String {
         .part()
         .map(|part| format!("# part of the trace: {}\n", crate::units::one_line(part)))
         .unwrap_or_default()
+}
+
+/// Returns a line about what events of the sparse clock do not tell, if the trace has them.
+pub fn sparse(source: &dyn Source) -> &'static str {
+    match &source.meta().session {
+        Some(session) if session.clock == ClockKind::Sparse => {
+            "# sparse clock: calls that an exception or longjmp left stay open, with later calls beneath them, \
+             until an outer call returns\n"
+        }
+        _ => "",
+    }
 }
 
 /// Returns a line about functions that were disabled while recording, if there are any.
