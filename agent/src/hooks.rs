@@ -187,7 +187,12 @@ pub fn hook(clock: usize, index: usize) -> u64 {
     (core::ptr::from_ref(table) as u64).wrapping_add_signed(i64::from(offset))
 }
 
+/// Returns the region reserved by link.ld for the stubs: its start, and its length.
+pub fn reserved_region() -> (usize, usize) {
+    (&raw const calltap_stub as usize, 2 * stub::REGION)
+}
+
 /// Returns the start of the aligned stub region inside the reserved one.
 pub fn stub_region() -> usize {
-    (&raw const calltap_stub as usize).next_multiple_of(stub::REGION)
+    reserved_region().0.next_multiple_of(stub::REGION)
 }

@@ -120,6 +120,8 @@ fn map_session(own: &[u8]) -> Option<()> {
     // SAFETY: inside the reservation just made.
     unsafe { sys::map(base, length, rw, sys::MAP_SHARED | sys::MAP_FIXED, Some((&control, 0))) }.ok()?;
 
+    let (reserved, whole) = hooks::reserved_region();
+    sys::unlock(reserved, whole);
     let stubs = hooks::stub_region();
     let fixed = sys::MAP_SHARED | sys::MAP_FIXED;
     // SAFETY: the range is the agent's own, reserved by link.ld for the stubs and used for nothing

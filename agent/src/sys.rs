@@ -115,7 +115,7 @@ pub unsafe fn map(
     file: Option<(&Fd, u64)>,
 ) -> Result<usize, Errno> {
     let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd.0, offset as usize));
-    if protection == 0 || length < LARGE || !LOCKS_MEMORY.load(Relaxed) {
+    if length < LARGE || !LOCKS_MEMORY.load(Relaxed) {
         // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns
         // the range.
         return unsafe { call(MMAP, [address, length, protection, flags, fd, offset]) };
@@ -126,7 +126,9 @@ pub unsafe fn map(
     unsafe {
         let at = call(MMAP, [address, length, 0, flags, fd, offset])?;
         let _ = call(MUNLOCK, [at, length, 0, 0, 0, 0]);
-        call(MPROTECT, [at, length, protection, 0, 0, 0])?;
+        if protection != 0 {
+            call(MPROTECT, [at, length, protection, 0, 0, 0])?;
+        }
         Ok(at)
     }
 }
@@ -147,6 +149,14 @@ pub unsafe fn duplicate(from: usize, to: usize, length: usize) -> Result<(), Err
     // SAFETY: with an old length of 0 the kernel leaves a shared mapping unchanged and makes
     // another; the caller is responsible for the rest.
     unsafe { call(MREMAP, [from, 0, length, MAYMOVE | FIXED, to, 0]) }.map(drop)
+}
+
+/// Unlocks memory that the dynamic linker has mapped, if the program locks its memory.
+pub fn unlock(address: usize, length: usize) {
+    if LOCKS_MEMORY.load(Relaxed) {
+        // SAFETY: changes no contents.
+        let _ = unsafe { call(MUNLOCK, [address, length, 0, 0, 0, 0]) };
+    }
 }
 
 /// # Safety

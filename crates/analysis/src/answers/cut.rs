@@ -33,8 +33,8 @@ impl CutCalls {
         ENDINGS.iter().map(|ending| ending.name()).zip(self.0).filter(|(_, number)| *number > 0)
     }
 
-    /// Returns the numbers as text: `; of them without a duration: 64,500 left, 1 running`. Empty if there
-    /// are none.
+    /// Returns the numbers as text, `; of them without a duration: 2 left, 1 running`; empty if
+    /// there are none.
     pub(super) fn text(&self) -> String {
         let number = |(name, number): (&str, u64)| format!("{} {}", count(number), name.replace('_', " "));
         let numbers: Vec<String> = self.numbers().map(number).collect();

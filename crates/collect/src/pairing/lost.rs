@@ -3,10 +3,10 @@
 //! The hooks record a return only if its entry was recorded, so each lost return belongs to an open
 //! call. On one stack a call ends after all calls that it made: as many of the newest open calls
 //! have ended as returns were lost. A call that was entered by a jump returns together with the one
-//! in whose place it is. Of nonlocal exits and jumps that were lost it is not known which calls they
-//! ended: then all count as ended. Of several stacks it is not known on which these calls were. On
-//! the outermost one, at most so many of its newest calls have ended; the calls on other stacks
-//! count as ended, as the thread may have left these stacks.
+//! in whose place it is. Of nonlocal exits and jumps that were lost it is not known which calls
+//! they ended: then all count as ended. Of several stacks it is not known on which these calls
+//! were. On the outermost one, at most so many of its newest calls have ended; the calls on other
+//! stacks count as ended, as the thread may have left these stacks.
 
 use super::{OpenCalls, TAIL, place_of};
 
@@ -14,7 +14,8 @@ use super::{OpenCalls, TAIL, place_of};
 pub(crate) const ALL: u32 = u32::MAX;
 
 impl OpenCalls {
-    /// Ends the newest calls after the loss of so many returns of open calls. Returns the number of calls that have ended.
+    /// Ends the newest calls after the loss of so many returns of open calls. Returns the number of
+    /// calls that have ended.
     pub(crate) fn end_lost(&mut self, returns: u32) -> u32 {
         // Events of the sparse clock may be read behind the mark of a loss.
         if returns == 0 || !self.placed {

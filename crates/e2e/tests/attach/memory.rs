@@ -1,6 +1,8 @@
-//! Memory that calltap cannot read like other memory, or that a tool inside the program watches.
+//! Memory that calltap cannot read like other memory, that a tool inside the program watches, or
+//! that the program locks.
 
 use calltap_e2e::*;
+use std::fs;
 
 #[test]
 fn pages_that_a_stopped_thread_supplies_are_not_waited_for() {
@@ -44,4 +46,25 @@ fn leak_sanitizer_finds_no_leak_of_calltaps() {
         let (status, output, errors) = resident.end();
         assert!(status.success() && errors.is_empty(), "{} {flag}: {status} {output}{errors}", build.name);
     }
+}
+
+/// The address space that the agent keeps is not locked with the program's memory.
+#[test]
+fn address_space_that_stays_is_not_locked() {
+    let program = compile(&BARE[0], &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["locked"]);
+    let pid = resident.pid.to_string();
+    let locked = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).expect("locked memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    let before = locked();
+    for word in ["attach", "detach"] {
+        let run = calltap_run(&[word, "-p", &pid]);
+        assert!(run.status.success(), "{}", run.stderr);
+    }
+    let after = locked();
+    assert!(after < before + 2048, "{before} kB before, {after} kB after");
+    assert!(resident.end().0.success());
 }

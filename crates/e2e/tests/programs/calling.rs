@@ -232,6 +232,12 @@ fn values(call: &str) -> Option<(String, BTreeMap<String, String>)> {
     Some((name.to_owned(), pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
 }
 
+/// Returns the line of the source with the function of the first wrong value.
+fn line_of<'s>(source: &'s str, wrong: &[String]) -> &'s str {
+    let function = wrong.first().and_then(|line| line.split(':').next()).unwrap_or_default();
+    source.lines().find(|line| line.contains(&format!(" {function}("))).unwrap_or_default()
+}
+
 fn check(compiler: &str, flags: &[&str], seed: u64) {
     if !have(compiler) {
         return calltap_e2e::skipped(&format!("no {compiler} here"));
@@ -298,10 +304,8 @@ fn check(compiler: &str, flags: &[&str], seed: u64) {
         shown.retain(|own, value| own != "ret" || !value.starts_with("0x7f"));
         wrong.extend((!shown.is_empty()).then(|| format!("{name}: nothing says {shown:?}")));
     }
-    let function = wrong.first().and_then(|line| line.split(':').next()).unwrap_or_default();
-    let function = source.lines().find(|line| line.contains(&format!(" {function}("))).unwrap_or_default();
-    let is_right = wrong.is_empty();
-    assert!(is_right, "{compiler} {flags:?}: {} wrong:\n{}\n{function}", wrong.len(), wrong.join("\n"));
+    let line = line_of(&source, &wrong);
+    assert!(wrong.is_empty(), "{compiler} {flags:?}: {} wrong:\n{}\n{line}", wrong.len(), wrong.join("\n"));
     assert!(compared > count * 3, "{compared} values of {count} functions");
 }
 
