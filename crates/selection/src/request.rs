@@ -7,7 +7,7 @@ use crate::words::{EVALUATOR, SAVE_THREAD, Selection};
 use calltap_names::{ModuleNames, Word};
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;
-use calltap_sites::{Function, NONLOCAL_EXITS, Returns, SiteForm};
+use calltap_sites::{Function, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{DescribedFunction, Program, READY, Reason, Trouble, is_readied, readied};
 use std::ops::Deref;
@@ -41,8 +41,8 @@ pub enum Purpose {
     /// Python functions are traced by it: it is [`EVALUATOR`] or [`SAVE_THREAD`], and records no
     /// events itself.
     Evaluate,
-    /// It tells which calls end without their returns: it is one of [`NONLOCAL_EXITS`], and not
-    /// recorded itself.
+    /// It tells which calls end without their returns: it [leaves calls](Function::leaves_calls), and
+    /// is not recorded itself.
     LeaveCalls,
 }
 
@@ -223,10 +223,7 @@ impl ParsedSelection {
     /// Returns the request for a function through which threads leave calls without their returns,
     /// if returns are recorded.
     fn nonlocal_exit(&self, function: &Function) -> Option<SiteRequest> {
-        let mut names = function.aliases.iter().chain([&function.name]);
-        let is_one =
-            self.selector.records_returns() && names.any(|name| NONLOCAL_EXITS.contains(&name.as_str()));
-        is_one.then_some(SiteRequest {
+        (self.selector.records_returns() && function.leaves_calls).then_some(SiteRequest {
             tracers: 0,
             hook_set: HookSet::NONLOCAL,
             program: None,

@@ -53,14 +53,9 @@ impl Binary {
         self.is_program && self.functions.iter().all(|function| !function.is_traceable())
     }
 
-    /// Whether a function is a nonlocal exit.
-    pub fn is_nonlocal_exit(&self, function: &Function) -> bool {
-        self.nonlocal_exits.iter().any(|exit| exit.address == function.address)
-    }
-
     /// Whether its functions are nonlocal exits, and no other was searched for.
     pub fn is_for_exits_alone(&self) -> bool {
-        !self.functions.is_empty() && self.functions.iter().all(|function| self.is_nonlocal_exit(function))
+        !self.functions.is_empty() && self.functions.iter().all(|function| function.leaves_calls)
     }
 }
 

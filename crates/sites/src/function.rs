@@ -67,6 +67,9 @@ pub struct Function {
     pub returns: Returns,
     /// Its relation to a future, if [`find_polls`](crate::find_polls) found one.
     pub poll: Option<Poll>,
+    /// Whether threads leave calls through it without their returns: one of
+    /// [`Binary::nonlocal_exits`](crate::Binary::nonlocal_exits).
+    pub leaves_calls: bool,
 }
 
 impl Function {

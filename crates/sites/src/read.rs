@@ -79,7 +79,10 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         Discovery::FirstCall => calls::ProfilingFunctions::default(),
     };
     let profilers = profilers::defined(&image, &symbols);
-    let nonlocal_exits = nonlocal::find(&image, &symbols);
+    let nonlocal_exits = nonlocal::find(&image, &symbols, &functions);
+    for function in &mut functions {
+        function.leaves_calls = nonlocal_exits.iter().any(|exit| exit.address == function.address);
+    }
     let sleds = xray::read(&image, &functions, &mut complaints);
     let rooms = Rooms { image: &image, dynamic: &dynamic, profiling: &profiling, sleds: &sleds };
     let mut next = u64::MAX;

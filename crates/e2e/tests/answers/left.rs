@@ -1,11 +1,12 @@
 //! Calls that are left without returning: later calls must have the right caller, depth and time.
 
+mod threads;
+
 use calltap_e2e::{
     BARE, BARE_PLACED, Build, Expect, Flags, GCC, PLACED, Program, Recording, Resident, await_that,
     calltap_run, changed_text, check, compile, compile_rust, compile_rust_as_it_is, have, installed,
     interrupt, jumps, matrix,
 };
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Maximum difference between the program's clock and the recording's, in nanoseconds: the
@@ -203,46 +204,6 @@ fn a_call_of_a_function_that_is_switched_off_has_no_end_unless_its_return_is_see
     // The return address leads to the stub; rewritten exits are written back.
     check_switched_off(GCC, "returned");
     check_switched_off(&BARE[0], "switched_off");
-}
-
-/// Records threads that end in the middle of calls, and checks how each call ends, by `watch`.
-fn check_threads_end(build: &Build) {
-    let program = compile(build, &["thread_ends.c"], &["-pthread"]);
-    let mut resident = Resident::start(&program, &[]);
-    let recorder = resident.attach_beside(&[]);
-    resident.await_recorder();
-    resident.tell();
-    resident.wait_for("ended");
-    assert!(interrupt(recorder).success(), "{}", build.name);
-    let trace = resident.trace().to_string_lossy().into_owned();
-    let watch = calltap_run(&["watch", "*", "-i", &trace, "--json"]);
-    assert!(watch.status.success(), "{}: {}", build.name, watch.stderr);
-    let calls = watch.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("an object"));
-    let ends: BTreeMap<String, (String, bool)> = calls
-        .filter(|call| call["function"] != "inner")
-        .filter_map(|call| {
-            let text = |key: &str| Some(call[key].as_str()?.to_owned());
-            Some((text("function")?, (text("end")?, call["duration_ns"].is_u64())))
-        })
-        .collect();
-    let of = |name: &str| ends.get(name).map(|(end, has_time)| (end.as_str(), *has_time));
-    for name in ["canceled", "exits", "exits_from", "ends_by_call"] {
-        assert_eq!(of(name), Some(("thread_ended", false)), "{}: {name}: {ends:?}", build.name);
-    }
-    assert_eq!(of("returns"), Some(("returned", true)), "{}: {ends:?}", build.name);
-    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
-    let cut = watch.stdout.lines().filter(|line| line.contains(r#""end":"thread_ended""#)).count();
-    assert_eq!(replay.matches("/* thread_ended */").count(), cut, "{}: {replay}", build.name);
-    let rows = resident.view("report");
-    let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "exits_from"));
-    let row = row.unwrap_or_else(|| panic!("{}: {rows}", build.name));
-    assert_eq!((&row["calls"], row["total_ns"].is_null()), (&Value::from(1), true), "{}: {row}", build.name);
-}
-
-#[test]
-fn a_call_in_which_its_thread_ends_ends_with_the_thread() {
-    check_threads_end(GCC);
-    check_threads_end(&BARE[0]);
 }
 
 #[test]

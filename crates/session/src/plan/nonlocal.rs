@@ -20,7 +20,7 @@ pub fn nonlocal_exits(
     let few = Few { chosen_by: ChosenBy::default(), choose: &|_| Some(BTreeSet::new()) };
     let (mut binary, _) = cache::analyse(contents, name, search, Some(few), interrupted)?;
     let functions = std::mem::take(&mut binary.functions).into_iter();
-    let is_one = |function: &Function| function.is_traceable() && binary.is_nonlocal_exit(function);
+    let is_one = |function: &Function| function.is_traceable() && function.leaves_calls;
     binary.functions = functions.filter(is_one).collect();
     Ok((!binary.functions.is_empty()).then_some(binary))
 }

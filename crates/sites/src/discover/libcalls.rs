@@ -156,6 +156,7 @@ impl Stub {
             },
             returns,
             poll: None,
+            leaves_calls: false,
         })
     }
 }

@@ -5,11 +5,16 @@
 //! will continue. Its place in the object is read from the code that uses it: that of `__longjmp`,
 //! which the C library's longjmp calls, and that of `_Unwind_GetCFA`. A C library or an unwinder
 //! whose code has another form is left alone.
+//!
+//! The GNU C library has two functions like `__longjmp`, mostly without symbols; the other one ends
+//! the unwinding of a thread that is cancelled or exits. Both are found by their code among the
+//! functions of the file that defines longjmp, and count instead of longjmp itself.
 
 use crate::address::Svma;
 use crate::code::decode::decoder;
 use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
+use crate::function::Function;
 use crate::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit, SET_IP};
 use calltap_abi::nonlocal::{KEY_AT, ROTATED};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -21,10 +26,14 @@ const GET_CFA: &[u8] = b"_Unwind_GetCFA";
 /// Most bytes that are decoded of a function.
 const LONGEST: u64 = 512;
 
-/// Finds the functions among a file's symbols, in address order.
-pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExit> {
+/// Finds the functions among a file's symbols and functions, in address order.
+pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Function]) -> Vec<NonlocalExit> {
     let mut found = BTreeMap::new();
-    for symbol in symbols {
+    let is_jump = |symbol: &Symbol<'_>| {
+        NONLOCAL_EXITS.iter().any(|name| *name != SET_IP && name.as_bytes() == symbol.name)
+    };
+    let jumps = if symbols.iter().any(is_jump) { restoring(image, functions) } else { Vec::new() };
+    for symbol in symbols.iter().filter(|symbol| jumps.is_empty() || !is_jump(symbol)) {
         let Some(name) = NONLOCAL_EXITS.iter().find(|name| name.as_bytes() == symbol.name) else { continue };
         let kept = || match *name {
             SET_IP => {
@@ -39,7 +48,21 @@ pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExi
             place.insert(NonlocalExit { address: Svma(symbol.address), stack_pointer });
         }
     }
+    found.extend(jumps.into_iter().map(|exit| (exit.address.0, exit)));
     found.into_values().collect()
+}
+
+/// Returns the functions that begin to read an object at once and restore the stack pointer from
+/// it, unmangled.
+fn restoring(image: &Image<'_>, functions: &[Function]) -> Vec<NonlocalExit> {
+    let exit = |function: &Function| {
+        let address = function.address;
+        let code = || decode(image, address.0).filter(|code| code.mnemonic() != Mnemonic::Endbr64);
+        loaded(&code().next()?)?;
+        let stack_pointer = restores_stack_pointer(code()).filter(|kept| kept.is_mangled)?;
+        Some(NonlocalExit { address, stack_pointer })
+    };
+    functions.iter().filter_map(exit).collect()
 }
 
 /// Decodes a function's instructions up to the first one after which the next never executes.
