@@ -156,14 +156,16 @@ fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|Row { function, module, profile, .. }| {
-            // A function left otherwise than by a return, or entered by a jump, has calls and no
-            // time.
+            // A call that was left otherwise than by a return, or entered by a jump, has no time:
+            // sums of others are lower bounds.
             let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
+            let is_partial = profile.timed > 0 && profile.timed < profile.hits;
+            let bound = |ns: u64| format!("{}{}", if is_partial { ">" } else { "" }, time(ns));
             vec![
-                time(profile.total_ns),
+                bound(profile.total_ns),
                 count(profile.hits),
                 time(profile.average_ns().unwrap_or(0)),
-                time(profile.max_ns),
+                bound(profile.max_ns),
                 time(stdev_ns(profile)),
                 one_line(module).into_owned(),
                 one_line(function).into_owned(),
