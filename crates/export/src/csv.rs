@@ -12,8 +12,9 @@ use std::io::{self, Write};
 /// name), `tid`, `function`, `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC),
 /// `total_ns`, `self_ns`, `caller`; if context switches were recorded, also `cpu_ns`,
 /// `runnable_ns`, `blocked_ns`, `tracing_ns`; and if incidents were recorded, `faults`,
-/// `major_faults`, `migrations`, `signals` of the call itself. Unknown fields (times of a counter
-/// clock, durations of a `function` tracer) are empty.
+/// `major_faults`, `migrations`, `signals` of the call itself; last `end`, the name of its
+/// [ending](calltap_trace::Ending). Unknown fields (times of a counter clock, durations of a `function` tracer) are
+/// empty.
 pub fn csv(
     source: &dyn Source,
     options: &Options,
@@ -28,7 +29,7 @@ pub fn csv(
     if incidents.is_some() {
         COUNTS.iter().for_each(|name| buffer.extend([b",", name.as_bytes()].concat()));
     }
-    buffer.push(b'\n');
+    buffer.extend_from_slice(b",end\n");
     buffer.reserve(128 << 10);
     let mut exporter = Exporter { source, timed: source.has_time(), switched, incidents, names, out, buffer };
     let totals = run_by_thread(source, &mut exporter, progress)?;
@@ -63,13 +64,13 @@ impl Visitor for Exporter<'_> {
         self.line(thread, call.site, call.depth, call.start, durations, call.caller);
         let known = call.off.cpu(call.total).filter(|_| durations.is_some());
         self.states(known.map(|cpu| [cpu, call.off.runnable, call.off.blocked, call.off.tracing]));
-        self.end(happened);
+        self.end(happened, call.ending.name());
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
         self.line(thread, enter.site, enter.depth, enter.ticks, None, None);
         self.states(None);
-        self.end(None);
+        self.end(None, "");
     }
 
     fn batch_end(&mut self) -> io::Result<()> {
@@ -130,14 +131,16 @@ impl Exporter<'_> {
         }
     }
 
-    /// Appends the incidents in the call itself, and ends the line.
-    fn end(&mut self, happened: Option<Incidents>) {
+    /// Appends the incidents in the call itself and how it ended, and ends the line.
+    fn end(&mut self, happened: Option<Incidents>, ending: &str) {
         for count in counts(happened).into_iter().filter(|_| self.incidents.is_some()) {
             self.buffer.push(b',');
             if let Some(count) = count {
                 push_decimal(&mut self.buffer, count);
             }
         }
+        self.buffer.push(b',');
+        self.buffer.extend_from_slice(ending.as_bytes());
         self.buffer.push(b'\n');
     }
 }

@@ -70,14 +70,14 @@ fn csv_lines() {
     same(
         &output(|out| csv(&program(), &Options::default(), out, None).map(drop)),
         r#"
-        thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller
-        main,100,"std::swap<int>(int&, int&)",app,1,1000,500,500,main
-        main,100,f,app,2,3001,1000,1000,hang
-        main,100,hang,app,1,3000,,,main
-        main,100,main,app,0,0,,,
-        worker,101,leave,app,1,200,,,run
-        worker,101,run,app,0,100,1900,1900,
-        worker,101,tick,app,0,2100,,,
+        thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller,end
+        main,100,"std::swap<int>(int&, int&)",app,1,1000,500,500,main,returned
+        main,100,f,app,2,3001,1000,1000,hang,returned
+        main,100,hang,app,1,3000,,,main,running
+        main,100,main,app,0,0,,,,lost
+        worker,101,leave,app,1,200,,,run,left
+        worker,101,run,app,0,100,1900,1900,,returned
+        worker,101,tick,app,0,2100,,,,
     "#,
     );
 }
