@@ -1,5 +1,6 @@
 //! Opens the trace that a command reads: a file, or a pipe, which is copied to a temporary file.
 
+use crate::command_line::arguments::is_standard;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_trace::TraceReader;
 use std::fs::{self, File};
@@ -10,7 +11,7 @@ use std::path::Path;
 
 /// Opens a trace; `-` is standard input.
 pub fn open(path: &Path) -> Result<TraceReader> {
-    let is_standard = path == Path::new("-");
+    let is_standard = is_standard(path);
     if is_standard && io::stdin().is_terminal() {
         bail!(
             "-: standard input is a terminal; a trace comes from a file or a pipe: calltap record -p PID -o - | calltap report -"

@@ -97,7 +97,7 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
         _ if arguments.is_set("json") => Answers::Objects,
         _ => Answers::Texts,
     };
-    let file = arguments.path("output").filter(|path| path != Path::new("-"));
+    let file = arguments.output_file();
     run(&pids, file.as_deref(), Some(answers)).map(Some)
 }
 

@@ -3,7 +3,7 @@
 use crate::command_line::arguments::Arguments;
 use crate::import;
 use crate::terminal::trace_path;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::units::counted;
 use calltap_import::{Others, Recording, join};
 use calltap_session::TraceFile;
@@ -11,15 +11,7 @@ use calltap_trace::TraceReader;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// A recording converted for this merge; the file is removed on drop.
-struct Imported(PathBuf);
-
-impl Drop for Imported {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
+use tempfile::TempDir;
 
 /// Writes the trace, and tells its contents.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -37,18 +29,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let wanted = trace_path::of(arguments)?;
     let output = TraceFile::create(&wanted)?;
-    let mut imported = Vec::new();
+    let imported = scratch(output.path())?;
     let mut recordings = Vec::new();
     for (place, path) in paths.iter().enumerate() {
         let name = path.display().to_string();
         let reader = if TraceReader::is_trace(path) {
             TraceReader::open_stored(path)?
         } else {
-            let file = Imported(beside(output.path(), place));
-            import::import_file(path, &file.0)?;
-            let reader = TraceReader::open_stored(&file.0)?;
-            imported.push(file);
-            reader
+            let file = imported.path().join(place.to_string());
+            import::import_file(path, &file)?;
+            TraceReader::open_stored(&file)?
         };
         recordings.push(Recording { name, reader });
     }
@@ -65,13 +55,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Returns the path of a temporary file: beside the output, or for a pipe where such files belong.
-fn beside(output: &Path, place: usize) -> PathBuf {
+/// Makes a directory for the recordings that are converted: beside the output, or for a pipe where
+/// temporary files belong.
+fn scratch(output: &Path) -> Result<TempDir> {
     let is_file = fs::metadata(output).is_ok_and(|meta| meta.is_file());
-    let own = || std::env::temp_dir().join(format!("calltap-merge-{}", std::process::id()));
-    let mut file = if is_file { output.to_owned() } else { own() }.into_os_string();
-    file.push(format!(".{place}"));
-    file.into()
+    let beside = output.parent().filter(|_| is_file).map(Path::to_owned);
+    let place = beside.unwrap_or_else(std::env::temp_dir);
+    let place = if place.as_os_str().is_empty() { ".".into() } else { place };
+    let made = tempfile::Builder::new().prefix(".calltap-merge-").tempdir_in(&place);
+    made.with_context(|| format!("cannot create a directory in {}", place.display()))
 }
 
 /// Removes the part of a trace that was written before an error.

@@ -93,7 +93,7 @@ const BINARY: [&str; 3] = ["perfetto", "pprof", "trace-cmd"];
 /// Refuses to write a binary format to a terminal.
 fn refuse_terminal(arguments: &Arguments) -> Result<()> {
     let format = arguments.text("to").unwrap_or_default();
-    let is_stdout = arguments.path("output").is_none_or(|path| path == Path::new("-"));
+    let is_stdout = arguments.output_file().is_none();
     if BINARY.contains(&format.as_str()) && is_stdout && std::io::stdout().is_terminal() {
         bail!(
             "--to {format} is binary and not written to a terminal: name a file with -o FILE, or pipe it into a program"
@@ -330,7 +330,7 @@ fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
     say_part(source);
     warn_of_loss(source.meta());
     warn_of_limit(source.meta());
-    let Some(directory) = arguments.path("output").filter(|path| path != Path::new("-")) else {
+    let Some(directory) = arguments.output_file() else {
         bail!("--to parquet writes into a directory: name it with -o");
     };
     let mut progress = Progress::new(source.event_count());

@@ -22,11 +22,10 @@ use calltap_selection::{ParsedSelection, Selection};
 use calltap_session::{Options, Outcome, Subject};
 use calltap_trace::{ClockKind, TraceReader, TracerKind};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tempfile::TempDir;
 
 /// The question of the command line.
 enum Question {
@@ -104,8 +103,9 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             duration: values::time_of(arguments, "duration")?,
         },
     };
-    let recording = Recording::new()?;
-    let options = options(subject, &question, recording.file(), arguments)?;
+    let scratch = scratch()?;
+    let recording = scratch.path().join("calltap.data");
+    let options = options(subject, &question, recording, arguments)?;
     let recorded = calltap_session::record(&options);
     progress::clear();
     let outcome = match recorded {
@@ -183,33 +183,9 @@ fn say(outcome: &Outcome) {
     session_commands::say(&notes);
 }
 
-/// The temporary recording that the answer is made from, removed on drop.
-struct Recording(PathBuf);
-
-impl Recording {
-    fn new() -> Result<Recording> {
-        let place = std::env::temp_dir();
-        for n in 0..1000 {
-            let directory = place.join(format!("calltap-why.{}.{n}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&directory) {
-                Ok(()) => return Ok(Recording(directory)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| directory.display().to_string()),
-            }
-        }
-        bail!(
-            "{}: all names for a temporary recording are taken: remove its calltap-why.* directories",
-            place.display()
-        )
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("calltap.data")
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Makes a directory for the recording that the answer is made from.
+fn scratch() -> Result<TempDir> {
+    let place = std::env::temp_dir();
+    let made = tempfile::Builder::new().prefix("calltap-why.").tempdir_in(&place);
+    made.with_context(|| format!("cannot create a directory in {}", place.display()))
 }

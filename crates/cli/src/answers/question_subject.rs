@@ -1,6 +1,6 @@
 //! The subject of a question: a program, a process, or a trace.
 
-use crate::command_line::arguments::Arguments;
+use crate::command_line::arguments::{Arguments, is_standard};
 use crate::command_line::processes;
 use anyhow::{Result, bail};
 use calltap_trace::TraceReader;
@@ -69,6 +69,6 @@ pub fn take_trace(words: &mut Vec<OsString>) -> Option<PathBuf> {
     let last = Path::new(words.last()?);
     // A missing file with a trace's extension counts as a trace, so that the error names the file.
     let is_named = last.extension().is_some_and(|extension| extension == EXTENSION);
-    let is_standard = last == Path::new("-");
+    let is_standard = is_standard(last);
     (is_named || is_standard || TraceReader::is_trace(last)).then(|| words.pop().unwrap_or_default().into())
 }

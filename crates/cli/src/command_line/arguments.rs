@@ -2,7 +2,12 @@
 //! [table](crate::command_line::table).
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Whether a word for a file stands for standard input or output.
+pub fn is_standard(path: &Path) -> bool {
+    path == Path::new("-")
+}
 
 /// The flags and operands of one command.
 pub struct Arguments(clap::ArgMatches);
@@ -63,6 +68,11 @@ impl Arguments {
     /// Returns the value of `--format`; `json` for `--json`.
     pub fn format(&self) -> Option<String> {
         if self.is_set("json") { Some("json".to_owned()) } else { self.text("format") }
+    }
+
+    /// Returns the file that `-o` names, which is not standard output.
+    pub fn output_file(&self) -> Option<PathBuf> {
+        self.path("output").filter(|path| !is_standard(path))
     }
 
     /// Returns the value of a flag as a path.

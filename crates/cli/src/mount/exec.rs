@@ -66,11 +66,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             PLACES[0]
         );
     }
-    let scratch = std::env::temp_dir().join(format!("calltap-exec-{}", std::process::id()));
-    fs::create_dir(&scratch).with_context(|| scratch.display().to_string())?;
-    let result = run_with(pid, &scratch, &words, arguments);
-    let _ = fs::remove_dir_all(&scratch);
-    result
+    let place = std::env::temp_dir();
+    let scratch = tempfile::Builder::new().prefix("calltap-exec-").tempdir_in(&place);
+    let scratch = scratch.with_context(|| format!("cannot create a directory in {}", place.display()))?;
+    run_with(pid, scratch.path(), &words, arguments)
 }
 
 fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments) -> Result<ExitCode> {

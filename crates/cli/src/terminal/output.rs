@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Begins a sequence that selects a colour; `m` ends it.
 const ESCAPE: char = '\x1b';
@@ -17,13 +17,13 @@ const ESCAPE: char = '\x1b';
 /// files, pipes and formats for programs have all of it.
 pub fn is_short(arguments: &Arguments) -> bool {
     let is_text = arguments.format().is_none_or(|format| format == "text");
-    let is_shown = arguments.path("output").is_none_or(|path| path == Path::new("-"));
+    let is_shown = arguments.output_file().is_none();
     is_text && is_shown && !arguments.is_set("full-names") && io::stdout().is_terminal()
 }
 
 /// Whether the output is a file, where no user watches it grow.
 pub fn is_file(arguments: &Arguments) -> bool {
-    let named = arguments.path("output").filter(|path| path != Path::new("-"));
+    let named = arguments.output_file();
     named.is_some() || fs::metadata("/proc/self/fd/1").is_ok_and(|meta| meta.is_file())
 }
 
@@ -32,7 +32,7 @@ pub fn is_coloured(arguments: &Arguments) -> bool {
     let is_text = arguments.format().is_none_or(|format| format == "text");
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
-    let is_shown = arguments.path("output").is_none_or(|path| path == Path::new("-"));
+    let is_shown = arguments.output_file().is_none();
     is_text
         && match arguments.text("color").as_deref() {
             Some("always") => true,
@@ -106,7 +106,7 @@ impl<W: Write> Fit<W> {
 
 /// Returns the number of characters of a line, if lines are cut.
 pub fn line_width(arguments: &Arguments) -> Option<usize> {
-    let is_file = arguments.path("output").is_some_and(|path| path != Path::new("-"));
+    let is_file = arguments.output_file().is_some();
     // Commands without --full-names always show full names, in lines that are not cut.
     let fits = arguments.has_switch("full-names") && is_short(arguments) && !is_file;
     width().filter(|_| fits)
@@ -151,7 +151,7 @@ impl Output {
     }
 
     fn with_lines(arguments: &Arguments, width: Option<usize>) -> Result<Output> {
-        let Some(path) = arguments.path("output").filter(|path| path != Path::new("-")) else {
+        let Some(path) = arguments.output_file() else {
             return Ok(Output { to: to_stdout(arguments, width), file: None });
         };
         // A device or a pipe is written to directly.

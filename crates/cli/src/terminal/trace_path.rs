@@ -1,6 +1,6 @@
 //! Where a command writes a trace.
 
-use crate::command_line::arguments::Arguments;
+use crate::command_line::arguments::{Arguments, is_standard};
 use anyhow::{Result, bail};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub fn of(arguments: &Arguments) -> Result<PathBuf> {
             output.join("calltap.data").display()
         );
     }
-    if output != Path::new("-") {
+    if !is_standard(&output) {
         return Ok(output);
     }
     if std::io::stdout().is_terminal() {

@@ -14,7 +14,7 @@ mod server;
 pub mod source;
 mod subject;
 
-use crate::command_line::arguments::Arguments;
+use crate::command_line::arguments::{Arguments, is_standard};
 use crate::command_line::keep;
 use crate::command_line::values;
 use crate::input;
@@ -100,7 +100,7 @@ fn save(path: &Path, page: &Path, arguments: &Arguments) -> Result<()> {
     progress.finish();
     let base = base.map(|(title, base)| compared(title, base, &explorer, &mut |_| {})).transpose()?;
     let saved = save::page(&explorer, base.as_ref(), &path.display().to_string())?;
-    let is_standard = page == Path::new("-");
+    let is_standard = is_standard(page);
     let (name, written) = match is_standard {
         true => ("standard output".to_owned(), io::stdout().write_all(saved.text.as_bytes())),
         false => (page.display().to_string(), std::fs::write(page, &saved.text)),
