@@ -275,7 +275,7 @@ fn evaluate(operand: &Operand, known: Option<&DescribedFunction>) -> Result<Comp
             };
             let found = known.signature.parameters.iter().find(|found| found.name.as_deref() == Some(name));
             let names = || known.signature.parameters.iter().filter_map(|found| found.name.as_deref());
-            let others = || names().collect::<Vec<_>>().join(", ");
+            let others = || listed(&names().collect::<Vec<_>>());
             passed(
                 found.ok_or_else(|| Reason::NoParameter { name: name.clone(), others: others() })?,
                 name,
@@ -330,7 +330,7 @@ fn field(have: Computed, name: &str, known: Option<&DescribedFunction>) -> Resul
         let members = known.types.members(of);
         return Err(match members.iter().any(|member| member == name) {
             true => Reason::BitField { name: owned() },
-            false => Reason::NoMember { name: owned(), members: members.join(", ") },
+            false => Reason::NoMember { name: owned(), members: listed(&members) },
         });
     };
     let offset = i32::try_from(offset).map_err(|_| Reason::FarMember { name: owned() })?;
@@ -485,4 +485,10 @@ fn read(item: &Item, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) ->
         }
     };
     Ok(store(form, made, steps))
+}
+
+/// Lists names, for a message.
+fn listed<T: AsRef<str>>(names: &[T]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
