@@ -189,6 +189,9 @@ pub fn lose(low: u32) {
         newest.event.store(0, Relaxed);
     }
     let entry = thread.and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
+    if let Some(entry) = entry.filter(|_| matches!(kind, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM)) {
+        entry.lost_jumps.fetch_add(1, Relaxed);
+    }
     let counter = match entry {
         Some(entry) if matches!(kind, code::EXIT | code::GO_EXIT) => &entry.lost_exits,
         Some(entry) if kind == code::NONLOCAL => &entry.lost_jumps,
@@ -197,7 +200,4 @@ pub fn lose(low: u32) {
         None => &session.control().lost_unregistered,
     };
     counter.fetch_add(1, Relaxed);
-    if let Some(entry) = entry.filter(|_| matches!(kind, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM)) {
-        entry.lost_jumps.fetch_add(1, Relaxed);
-    }
 }
