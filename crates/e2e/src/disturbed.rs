@@ -6,6 +6,7 @@ use crate::run::{HANGS, Run, calltap_run, run_timeout};
 use crate::wait::kill;
 use crate::{compile, run};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Flags of attaching with each tracer.
@@ -21,6 +22,9 @@ pub const SHORT: &[&str] = ATTACHES[0];
 
 /// Time for which a program runs alone, long enough to be attached to several times.
 const LONG_ENOUGH: Duration = Duration::from_millis(400);
+
+/// Time for which a program may have a file of its own open.
+const OWN_FILES: Duration = Duration::from_secs(5);
 
 /// The changes of a program that are tolerated while it is attached to.
 #[derive(Default, Clone, Copy)]
@@ -41,7 +45,13 @@ pub fn attach_and_look(resident: &mut Resident, times: usize, tolerate: Tolerate
         assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
         assert!(resident.runs(), "{n}: it has ended: {}", run.stderr);
         assert_eq!(changed_text(resident.pid), [""; 0], "{n}: text after {}", run.stderr);
-        let after = State::of(resident.pid, tolerate.changes);
+        let mut after = State::of(resident.pid, tolerate.changes);
+        // The program itself may just have a file open, such as a library that it loads.
+        let start = Instant::now();
+        while after.files != before.files && start.elapsed() < OWN_FILES {
+            thread::sleep(Duration::from_millis(1));
+            after = State::of(resident.pid, tolerate.changes);
+        }
         assert_eq!(after.files, before.files, "{n}: open files");
         assert_eq!(after.threads, before.threads, "{n}: threads");
         for (key, value) in &before.status {
