@@ -48,7 +48,8 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::FAILURE;
         }
-        Err(error) => {
+        Err(mut error) => {
+            command_line::mistakes::suggest_visible(&mut error);
             tell!(
                 "calltap: {}",
                 command_line::mistakes::mistake(

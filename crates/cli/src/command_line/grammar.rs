@@ -30,7 +30,7 @@ fn grammar_of(is_chosen: fn(&str) -> bool) -> clap::Command {
 }
 
 /// Whether help leaves a command out at the top level, as it is old or belongs to a family.
-fn is_hidden(name: &str) -> bool {
+pub(super) fn is_hidden(name: &str) -> bool {
     OLD.contains(&name) || FAMILIES.iter().any(|family| family.members.contains(&name))
 }
 

@@ -1,12 +1,22 @@
 //! Messages about words that the parser does not understand: one line that says what to write
 //! instead.
 
+use super::grammar::is_hidden;
 use super::processes;
 use super::table::{Command, FAMILIES, Flag, Takes, commands};
 use calltap_analysis::nearest_names;
 use calltap_trace::TraceReader;
+use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 use std::path::Path;
+
+/// Removes old names of commands from those that the parser suggests for an unknown one.
+pub fn suggest_visible(error: &mut clap::Error) {
+    let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) else { return };
+    let visible: Vec<String> = names.iter().filter(|name| !is_hidden(name)).cloned().collect();
+    let suggested = if visible.is_empty() { ContextValue::None } else { ContextValue::Strings(visible) };
+    error.insert(ContextKind::SuggestedSubcommand, suggested);
+}
 
 /// Returns the message for an unknown option of a command, with the known option nearest to it, if
 /// one is near.
@@ -131,6 +141,20 @@ fn instead_of_command(word: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command_line::grammar::grammar;
+
+    #[test]
+    fn old_names_of_commands_are_not_suggested() {
+        let said = |word: &str| {
+            let mut error = grammar().try_get_matches_from(["calltap", word]).unwrap_err();
+            suggest_visible(&mut error);
+            mistake(&error.to_string(), &[word.into()])
+        };
+        let record = said("recrod");
+        assert!(record.contains("'record'") && !record.contains("recordmcount"), "{record}");
+        let nothing = said("recordmcoun");
+        assert!(!nothing.contains("recordmcount") && !nothing.contains("  "), "{nothing}");
+    }
 
     #[test]
     fn an_unknown_option_has_a_near_one() {
