@@ -288,6 +288,28 @@ fn a_condition_on_times_needs_several_recordings() {
     assert_eq!(found(&a, &b, "calls(f)>1x").0, Finding::HoldsNot);
 }
 
+/// Load that begins between two rows of recordings slows all of one side.
+#[test]
+fn a_condition_on_times_needs_recordings_in_turn() {
+    let begun = |means: &[u64], at: fn(u64) -> u64| -> Vec<MemorySource> {
+        let mut all = recordings(means);
+        for (n, source) in (0..).zip(&mut all) {
+            let session = Session { start_realtime_ns: at(n), ..Session::of(ClockKind::Tsc) };
+            source.meta.session = Some(session);
+        }
+        all
+    };
+    let (slow, fast) = ([2000, 2010, 2020, 2000, 2010], [1000, 1010, 1020, 1000, 1010]);
+    let a = begun(&fast, |n| 1 + n);
+    let (finding, said) = found(&a, &begun(&slow, |n| 10 + n), "avg(f)>1.1x");
+    assert_eq!(finding, Finding::NotAlternated);
+    assert!(said.len() == 1 && said[0].contains("record A and B in turn"), "{said:?}");
+    assert_eq!(found(&a, &begun(&slow, |n| 10 + n), "avg(f)>1us").0, Finding::Holds);
+    assert_eq!(found(&a, &begun(&slow, |n| 10 + n), "avg(f)>3x").0, Finding::HoldsNot);
+    let in_turn = found(&begun(&fast, |n| 1 + 2 * n), &begun(&slow, |n| 2 + 2 * n), "avg(f)>1.1x");
+    assert_eq!(in_turn.0, Finding::Holds);
+}
+
 #[test]
 fn numbers_of_calls_that_vary_need_several_recordings_too() {
     let recordings = |numbers: &[u64]| -> Vec<MemorySource> {

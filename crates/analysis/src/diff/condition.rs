@@ -7,6 +7,7 @@ use super::rule::Rule;
 use super::{Measure, Options, Row, Sources};
 use crate::error::{Error, NotOneOf};
 use crate::names::Names;
+use crate::sources::source::Source;
 use calltap_names::{Word, nearest_names};
 use calltap_trace::SiteId;
 use std::str::FromStr;
@@ -182,7 +183,8 @@ pub(super) fn try_all(
         }
         let recordings = sources.map(<[_]>::len);
         let finding = if holds_of.iter().any(|holds| holds.proven) {
-            Finding::Holds
+            let needs_turns = condition.measure.is_time() && matches!(condition.bound, Bound::Ratio(_));
+            if needs_turns && !are_in_turn(sources) { Finding::NotAlternated } else { Finding::Holds }
         } else if condition.lacks(recordings) && (condition.measure.is_time() || !holds_of.is_empty()) {
             Finding::TooFewRecordings(recordings)
         } else {
@@ -192,6 +194,18 @@ pub(super) fn try_all(
         Ok(Outcome { condition: condition.text.clone(), is_upper, holds_of, finding })
     };
     options.conditions.iter().zip(tried).map(outcome).collect()
+}
+
+/// Whether the recordings of both sides were made in turn, at least two times each, or it is not
+/// known when. One recording a side compares calls within the recordings, if anything.
+fn are_in_turn(sources: Sources<'_>) -> bool {
+    let start =
+        |source: &&dyn Source| source.meta().session.as_ref().map_or(0, |session| session.start_realtime_ns);
+    let starts = |side: usize| sources[side].iter().map(move |source| (start(source), side));
+    let mut all: Vec<(u64, usize)> = starts(0).chain(starts(1)).collect();
+    all.sort_unstable();
+    let is_known = all.iter().all(|(start, _)| *start > 0);
+    !is_known || all.windows(2).filter(|pair| pair[0].1 != pair[1].1).count() >= 3
 }
 
 /// Returns the names of the functions that a condition is about, called or not.

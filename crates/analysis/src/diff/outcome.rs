@@ -26,6 +26,9 @@ pub enum Finding {
     HoldsNot,
     /// There are too few recordings to decide: their numbers in A and B.
     TooFewRecordings([usize; 2]),
+    /// Times differ beyond the noise, and one side was recorded before the other: the load of the
+    /// machine may have changed in between.
+    NotAlternated,
 }
 
 impl Finding {
@@ -33,7 +36,7 @@ impl Finding {
         match self {
             Finding::Holds => "holds",
             Finding::HoldsNot => "holds_not",
-            Finding::TooFewRecordings(_) => "not_enough_evidence",
+            Finding::TooFewRecordings(_) | Finding::NotAlternated => "not_enough_evidence",
         }
     }
 }
@@ -59,7 +62,8 @@ impl Outcome {
     /// Returns one sentence for each of the first few functions for which the condition is proven.
     pub fn sentences(&self) -> Vec<String> {
         const SHOWN: usize = 10;
-        let proven: Vec<&Holds> = self.holds_of.iter().filter(|holds| holds.proven).collect();
+        let is_told = |holds: &&Holds| holds.proven && self.finding == Finding::Holds;
+        let proven: Vec<&Holds> = self.holds_of.iter().filter(is_told).collect();
         let mut sentences: Vec<String> =
             proven.iter().take(SHOWN).map(|holds| self.sentence(holds)).collect();
         if proven.len() > SHOWN {
@@ -82,6 +86,11 @@ impl Outcome {
     }
 
     fn sentence(&self, holds: &Holds) -> String {
+        format!("{}: {}", self.condition, self.found(holds))
+    }
+
+    /// Returns the numbers of a function for which the condition holds.
+    fn found(&self, holds: &Holds) -> String {
         let form = |value: u64| if holds.measure.is_time() { duration(value) } else { count(value) };
         let [a, b] = holds.values;
         let ratio = |b: u64| format!("{:.2}x", b as f64 / a as f64);
@@ -95,15 +104,25 @@ impl Outcome {
             None => String::new(),
         };
         let function = one_line(&holds.function);
-        format!("{}: {function} has {} in A, {} in B{compared}", self.condition, form(a), form(b))
+        format!("{function} has {} in A, {} in B{compared}", form(a), form(b))
     }
 
-    /// Returns a sentence if too few recordings keep the condition from being tried.
+    /// Returns a sentence if the recordings keep the condition from being decided.
     pub fn lack(&self) -> Option<String> {
-        let Finding::TooFewRecordings([a, b]) = self.finding else { return None };
-        Some(format!(
-            "{}: not enough evidence: {LEAST_RECORDINGS} recordings a side are needed, A has {a} and B has {b}",
-            self.condition
-        ))
+        let why = match self.finding {
+            Finding::Holds | Finding::HoldsNot => return None,
+            Finding::TooFewRecordings([a, b]) => {
+                format!("{LEAST_RECORDINGS} recordings a side are needed, A has {a} and B has {b}")
+            }
+            Finding::NotAlternated => {
+                let proven = self.holds_of.iter().find(|holds| holds.proven);
+                let found = proven.map(|holds| self.found(holds)).unwrap_or_default();
+                format!(
+                    "{found}, and one side was recorded before the other: a load of the machine that changed \
+                     in between looks the same; record A and B in turn"
+                )
+            }
+        };
+        Some(format!("{}: not enough evidence: {why}", self.condition))
     }
 }
