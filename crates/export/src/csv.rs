@@ -13,8 +13,8 @@ use std::io::{self, Write};
 /// `total_ns`, `self_ns`, `caller`; if context switches were recorded, also `cpu_ns`,
 /// `runnable_ns`, `blocked_ns`, `tracing_ns`; and if incidents were recorded, `faults`,
 /// `major_faults`, `migrations`, `signals` of the call itself; last `end`, the name of its
-/// [ending](calltap_trace::Ending). Unknown fields (times of a counter clock, durations of a `function` tracer) are
-/// empty.
+/// [ending](calltap_trace::Ending). Unknown fields (times of a counter clock, durations of a
+/// `function` tracer) are empty.
 pub fn csv(
     source: &dyn Source,
     options: &Options,

@@ -41,8 +41,8 @@ pub enum Purpose {
     /// Python functions are traced by it: it is [`EVALUATOR`] or [`SAVE_THREAD`], and records no
     /// events itself.
     Evaluate,
-    /// It tells which calls end without their returns: it [leaves calls](Function::leaves_calls), and
-    /// is not recorded itself.
+    /// It tells which calls end without their returns: it [leaves calls](Function::leaves_calls),
+    /// and is not recorded itself.
     LeaveCalls,
 }
 

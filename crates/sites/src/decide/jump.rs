@@ -63,9 +63,10 @@ pub(super) fn is_not_in_file(prologue: &PrologueFacts<'_>) -> Option<Reason> {
 
 /// An indirect jump that may lead to any instruction may lead to one of several displaced ones.
 pub(super) fn is_landed_in_by_unresolved_jump(prologue: &PrologueFacts<'_>) -> Option<Reason> {
-    let FunctionFacts { at, n, file, .. } = prologue.of;
+    let FunctionFacts { at, n, file, function, .. } = prologue.of;
     let first = decoder(file.image.tail(at, LONGEST), at).decode();
-    if first.len() as u64 >= JUMP {
+    // longjmp jumps to where setjmp was called.
+    if first.len() as u64 >= JUMP || function.leaves_calls {
         return None;
     }
     let mut members = file.parts.group(n).into_iter();

@@ -8,7 +8,8 @@
 //!
 //! The GNU C library has two functions like `__longjmp`, mostly without symbols; the other one ends
 //! the unwinding of a thread that is cancelled or exits. Both are found by their code among the
-//! functions of the file that defines longjmp, and count instead of longjmp itself.
+//! functions of the file that defines longjmp, and count beside longjmp itself, as one of them may
+//! be a function that cannot be traced.
 
 use crate::address::Svma;
 use crate::code::decode::decoder;
@@ -33,7 +34,7 @@ pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Funct
         NONLOCAL_EXITS.iter().any(|name| *name != SET_IP && name.as_bytes() == symbol.name)
     };
     let jumps = if symbols.iter().any(is_jump) { restoring(image, functions) } else { Vec::new() };
-    for symbol in symbols.iter().filter(|symbol| jumps.is_empty() || !is_jump(symbol)) {
+    for symbol in symbols {
         let Some(name) = NONLOCAL_EXITS.iter().find(|name| name.as_bytes() == symbol.name) else { continue };
         let kept = || match *name {
             SET_IP => {
