@@ -82,6 +82,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     if name == "locks" {
         // A single word may name a trace; otherwise it begins a program's command line.
         let is_trace = words.len() == 1 && take_trace(&mut words.clone()).is_some();
+        if let [trace, another, ..] = &words[..]
+            && TraceReader::is_trace(Path::new(trace))
+        {
+            bail!("{}: locks reads one trace: {}", another.display(), trace.display());
+        }
         if !is_trace {
             command = std::mem::take(&mut words);
         }

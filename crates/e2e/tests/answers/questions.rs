@@ -4,6 +4,7 @@
 use calltap_e2e::{GCC, Program, Resident, Run, calltap_run, changed_text, compile, one_line};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::time::SystemTime;
 
 fn program() -> Program {
     compile(GCC, &["requests.c"], &[])
@@ -241,4 +242,43 @@ fn the_exit_status_is_the_programs() {
     one_line(&calltap_run(&["count", "leaf", &trace, "--", "true"]), &[&trace, "one of"]);
     one_line(&calltap_run(&["slower", "soon", "--", &path]), &["not a time"]);
     one_line(&calltap_run(&["latency", "leaf", "--linear", "0ms", "--", &path]), &["is not a width"]);
+}
+
+/// With `--time wall`, lines begin with the time of day, and JSON has it in any case.
+#[test]
+fn times_of_day_are_those_of_the_machine() {
+    let program = compile(GCC, &["spans.c"], &[]);
+    let (path, trace) = (program.path.to_string_lossy(), program.directory().join("trace"));
+    let trace = trace.to_string_lossy().into_owned();
+    let now = || SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+    let before = now();
+    let values = ["-A", "begin@arg1", "-A", "finish@arg1"];
+    let run = calltap_run(&[&["record", "-q", "-o", &trace], &values[..], &["--", &path]].concat());
+    assert!(run.status.success(), "{}", run.stderr);
+    let after = now();
+    let commands = [
+        &["watch", "begin"][..],
+        &["slower", "1ns", "begin"],
+        &["span", "begin@arg1 .. finish@arg1", "-n", "3"],
+    ];
+    for words in commands {
+        let text = calltap_run(&[words, &["--time", "wall", &trace]].concat()).stdout;
+        let is_of_day = |line: &&str| {
+            let time = line.split_whitespace().next().unwrap_or_default();
+            time.len() == 15
+                && time.bytes().enumerate().all(|(at, byte)| match at {
+                    2 | 5 => byte == b':',
+                    8 => byte == b'.',
+                    _ => byte.is_ascii_digit(),
+                })
+        };
+        assert!(text.lines().filter(is_of_day).count() >= 3, "{words:?}: {text}");
+        let json = calltap_run(&[words, &["--json", &trace]].concat()).stdout;
+        let key = "\"start_epoch_ns\":";
+        let starts = json.match_indices(key).map(|(at, _)| json[at + key.len()..].trim_start());
+        let number = |text: &str| text[..text.find([',', '}', '\n']).unwrap_or(0)].parse::<u64>();
+        let starts: Vec<u64> = starts.map(|text| number(text).expect("nanoseconds")).collect();
+        assert!(starts.len() >= 3, "{words:?}: {json}");
+        assert!(starts.iter().all(|start| (before..=after).contains(start)), "{words:?}: {starts:?}");
+    }
 }

@@ -158,3 +158,26 @@ fn a_stripped_git_is_recorded_and_its_functions_can_be_named() {
     let answer: Value = serde_json::from_str(&fs::read_to_string(&trace).expect("an answer")).expect("JSON");
     assert_eq!(answer["functions"][0]["calls"], rows[0]["calls"], "{name}: {answer}");
 }
+
+#[test]
+fn a_program_with_almost_no_code_names_the_library_that_has_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let build = |words: &[&str]| {
+        let done = Command::new("gcc").args(words).current_dir(directory.path()).output().expect("gcc");
+        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    let library = "__asm__(\".text\\n.skip 1 << 20, 0x90\");\nint work(int n) { return n + 1; }\n";
+    fs::write(directory.path().join("work.c"), library).expect("a file");
+    let main = "int work(int);\nint main(void) { return work(41) - 42; }\n";
+    fs::write(directory.path().join("starter.c"), main).expect("a file");
+    build(&["-O2", "-shared", "-fPIC", "-o", "libwork.so", "work.c"]);
+    build(&["-O2", "-o", "starter", "starter.c", "-L.", "-lwork", "-Wl,-rpath,$ORIGIN"]);
+    let [program, trace] = ["starter", "trace"].map(|name| directory.path().join(name).display().to_string());
+    let run = calltap_run(&["record", "-o", &trace, "--", &program]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let hint =
+        "starter contains almost no code: most is in libwork.so; to trace that: -F 'libwork:*' --later";
+    assert!(run.stderr.contains(hint), "{}", run.stderr);
+    let run = calltap_run(&["record", "-o", &trace, "-F", "libwork:*", "--later", "--", &program]);
+    assert!(run.status.success() && run.stderr.contains(" functions on, in libwork.so"), "{}", run.stderr);
+}

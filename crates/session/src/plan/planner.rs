@@ -131,6 +131,8 @@ pub(crate) struct StartReport {
     told: bool,
     /// Files that the first process has mapped.
     files: Vec<Mapped>,
+    /// The inode of its program, which is read while the process waits, as it may end at once.
+    program: Option<u64>,
     /// Mapped files that were opened while the process waited, as it may end at once.
     opened: Vec<(String, File)>,
     /// The largest library of a program that contains almost no code.

@@ -273,6 +273,7 @@ impl<'a> Planner<'a> {
         }
         if index == 0 {
             self.start.files.clone_from(&now);
+            self.start.program = program.or(self.start.program);
         }
         let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
         let mut without_stub = None;

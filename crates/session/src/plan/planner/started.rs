@@ -121,9 +121,9 @@ impl Planner<'_> {
     /// Returns the library with the most code, if the program is a stub for it.
     pub(crate) fn largest_library(&self) -> Option<LargestLibrary> {
         let (on, _) = self.count();
-        let program = proc::program(self.pid_of(0))?;
+        let program = self.start.program?;
         let (own, libraries): (Vec<&Mapped>, Vec<&Mapped>) =
-            self.start.files.iter().partition(|file| file.path == program);
+            self.start.files.iter().partition(|file| file.file.1 == program);
         let program = own.first()?;
         let stem = |file: &Mapped| file.name().split(".so").next().unwrap_or_default().to_owned();
         let others = libraries.into_iter().filter(|file| !COMMON.contains(&stem(file).as_str()));
