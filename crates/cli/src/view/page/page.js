@@ -46,19 +46,22 @@ async function load(fresh) {
   tell("data");
 }
 
+// What matters most stands first: a narrow window cuts the line, and the pointer shows it whole.
 function facts() {
   const { summary, live } = state;
-  const parts = [plural(summary.events, "event"), plural(summary.threads.length, "thread"), plural(state.functions.size, "function"), time(summary.end)];
+  const parts = [];
   if (live) {
-    parts.unshift(`${count(live.events)} events/s`);
-    parts.push(`${count(live.on)} on, ${count(live.known - live.on)} off`);
+    parts.push(`${count(live.events)} events/s`);
     if (live.cost != null) parts.push(`tracing costs ${percent(live.cost)}`);
+    parts.push(`${count(live.on)} on, ${count(live.known - live.on)} off`);
   } else if (summary.command) {
     parts.push(summary.title);
   }
   if (state.base) parts.push(`compared with ${state.base.title}`);
+  parts.push(plural(summary.events, "event"), plural(summary.threads.length, "thread"), plural(state.functions.size, "function"), time(summary.end));
   const lost = summary.lost + (live?.lost || 0);
-  $("facts").replaceChildren(parts.join("  ·  "), ...(lost ? ["  ·  ", make("span", { class: "lost" }, `${count(lost)} LOST`)] : []));
+  $("facts").replaceChildren(...(lost ? [make("span", { class: "lost" }, `${count(lost)} LOST`), "  ·  "] : []), parts.join("  ·  "));
+  $("facts").title = $("facts").textContent;
 }
 
 // Tabs.
