@@ -303,7 +303,7 @@ fn a_condition_on_times_needs_recordings_in_turn() {
     let a = begun(&fast, |n| 1 + n);
     let (finding, said) = found(&a, &begun(&slow, |n| 10 + n), "avg(f)>1.1x");
     assert_eq!(finding, Finding::NotAlternated);
-    assert!(said.len() == 1 && said[0].contains("record A and B in turn"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("record A and B in turn, in two blocks each"), "{said:?}");
     assert_eq!(found(&a, &begun(&slow, |n| 10 + n), "avg(f)>1us").0, Finding::Holds);
     assert_eq!(found(&a, &begun(&slow, |n| 10 + n), "avg(f)>3x").0, Finding::HoldsNot);
     let in_turn = found(&begun(&fast, |n| 1 + 2 * n), &begun(&slow, |n| 2 + 2 * n), "avg(f)>1.1x");

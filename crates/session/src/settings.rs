@@ -118,8 +118,9 @@ impl Settings {
         self.disabled.extend(changes.iter().filter_map(off));
         let mut kept = 0;
         let is_kept = |disabled: &&Disabled| {
+            let is_newest = kept == 0;
             kept += disabled.sites.len();
-            kept <= MOST_DISABLED
+            is_newest || kept <= MOST_DISABLED
         };
         let number = self.disabled.iter().rev().take_while(is_kept).count();
         self.disabled.drain(..self.disabled.len() - number);

@@ -261,7 +261,13 @@ impl Attached {
         let replacement = Replacement { before, after: Arc::clone(&after), on };
         let mut changes = Vec::new();
         let apply = |planner: &mut Planner<'_>| {
-            planner.apply(&self.target, replacement, &mut |change| changes.push(change))
+            // The planner waits until others are dropped.
+            let mut keep = |change| {
+                if matches!(change, Metadata::SwitchedOff(_)) {
+                    changes.push(change);
+                }
+            };
+            planner.apply(&self.target, replacement, &mut keep)
         };
         let Applied { words, tracers, tally, notes } = self.with_planner(chooser(after, on), apply)?;
         self.settings.note_disabled(&changes);

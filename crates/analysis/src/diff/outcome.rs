@@ -26,7 +26,7 @@ pub enum Finding {
     HoldsNot,
     /// There are too few recordings to decide: their numbers in A and B.
     TooFewRecordings([usize; 2]),
-    /// Times differ beyond the noise, and one side was recorded before the other: the load of the
+    /// Times differ beyond the noise, and both sides were not recorded in turn: the load of the
     /// machine may have changed in between.
     NotAlternated,
 }
@@ -118,8 +118,8 @@ impl Outcome {
                 let proven = self.holds_of.iter().find(|holds| holds.proven);
                 let found = proven.map(|holds| self.found(holds)).unwrap_or_default();
                 format!(
-                    "{found}, and one side was recorded before the other: a load of the machine that changed \
-                     in between looks the same; record A and B in turn"
+                    "{found}, and a load of the machine that changed in between looks the same: record A and B in \
+                     turn, in two blocks each or more"
                 )
             }
         };

@@ -14,7 +14,7 @@ use calltap_trace::SiteId;
 
 impl OpenCalls {
     /// Notes a nonlocal exit, or ends the frames that the last one has left, if `raw` enters a
-    /// function. Returns the number of frames that were left, and the functions of those that are
+    /// function; of an exit to a stack that the thread has left again, no frame is open. Returns the number of frames that were left, and the functions of those that are
     /// open again.
     pub(super) fn pass_nonlocal_exit(&mut self, raw: RawEvent) -> Option<(u32, Vec<SiteId>)> {
         let slot = slot_of(frame_of(raw));
@@ -24,18 +24,24 @@ impl OpenCalls {
             code::NONLOCAL => {
                 // Of several on one stack, the outermost one counts.
                 let last = self.nonlocal.filter(|last| is_beside(*last, slot));
-                let ended = if last.is_none() { self.end_left_frames() } else { None };
+                let ended = if last.is_none() { self.end_or_forget(slot) } else { None };
                 let is_above = |last: u64| distance_below(last << SLOT, slot) <= NEAR;
                 self.nonlocal = Some(last.filter(|last| is_above(*last)).unwrap_or(slot));
                 self.find_floor(slot);
                 ended
             }
-            _ if self.is_elsewhere(slot) => {
-                self.forget_nonlocal_exit();
-                None
-            }
-            _ => self.end_left_frames(),
+            _ => self.end_or_forget(slot),
         }
+    }
+
+    /// Ends the frames that the last nonlocal exit has left. Forgets the exit if the thread, which
+    /// is at `slot` now, has left the stack where it led.
+    fn end_or_forget(&mut self, slot: u64) -> Option<(u32, Vec<SiteId>)> {
+        if self.is_elsewhere(slot) {
+            self.forget_nonlocal_exit();
+            return None;
+        }
+        self.end_left_frames()
     }
 
     /// Pairs a return. Behind a nonlocal exit it may show that the thread has continued where that
@@ -74,8 +80,7 @@ impl OpenCalls {
         is_beside(one, other) && self.suspended.top_below(upper).is_none_or(|top| top < lower)
     }
 
-    /// Ends the suspended frames that the last nonlocal exit has left, where the thread is not on
-    /// their stack.
+    /// Forgets the last nonlocal exit, and ends the suspended frames that it has left.
     fn forget_nonlocal_exit(&mut self) {
         if let Some(slot) = self.nonlocal.take() {
             self.suspended.end_below(slot);

@@ -60,6 +60,7 @@ fn address_space_that_stays_is_not_locked() {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
     };
     let before = locked();
+    assert!(before > 0, "mlockall failed");
     for word in ["attach", "detach"] {
         let run = calltap_run(&[word, "-p", &pid]);
         assert!(run.status.success(), "{}", run.stderr);

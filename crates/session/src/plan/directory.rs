@@ -26,7 +26,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -114,12 +114,16 @@ impl Directory {
         if present.uid() == uid && (is_first || present.gid() == gid) {
             return Ok(());
         }
-        // The directory comes last: from then on its owner can put anything there.
-        for name in [ATTACHED_FILE, "control", "code", ""] {
-            let path = self.place.via.join(name);
-            let change = if name.is_empty() { chown } else { lchown };
-            change(path, Some(uid), Some(gid)).map_err(|source| self.place.error(name, source))?;
+        // By descriptors: the present owner may have put other files under these names. The
+        // directory comes last: from then on the next owner can do so.
+        let agent = self.place.file(self.agent).map_err(|source| self.place.error(self.agent, source))?;
+        let metadata = agent.metadata().map_err(|source| self.place.error(self.agent, source))?;
+        let is_agent = metadata.nlink() == 1 && metadata.uid() == present.uid();
+        let agent = Some(&agent).filter(|_| is_agent);
+        for file in agent.into_iter().chain([&self.control, &self.code]) {
+            fchown(file, Some(uid), Some(gid)).map_err(|source| self.place.error("", source))?;
         }
+        chown(&self.place.via, Some(uid), Some(gid)).map_err(|source| self.place.error("", source))?;
         Ok(())
     }
 

@@ -6,10 +6,10 @@
 //! which the C library's longjmp calls, and that of `_Unwind_GetCFA`. A C library or an unwinder
 //! whose code has another form is left alone.
 //!
-//! The GNU C library has two functions like `__longjmp`, mostly without symbols; the other one ends
-//! the unwinding of a thread that is cancelled or exits. Both are found by their code among the
-//! functions of the file that defines longjmp, and count beside longjmp itself, as one of them may
-//! be a function that cannot be traced.
+//! The GNU C library has further functions like `__longjmp`, mostly without symbols: one ends the
+//! unwinding of a thread that is cancelled or exits, one belongs to `__longjmp_chk`. All are found
+//! by their code among the functions of the file that defines longjmp, and count beside longjmp
+//! itself, as some of them may be functions that cannot be traced.
 
 use crate::address::Svma;
 use crate::code::decode::decoder;
@@ -58,7 +58,11 @@ pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Funct
 fn restoring(image: &Image<'_>, functions: &[Function]) -> Vec<NonlocalExit> {
     let exit = |function: &Function| {
         let address = function.address;
-        let code = || decode(image, address.0).filter(|code| code.mnemonic() != Mnemonic::Endbr64);
+        let is_own = |code: &Instruction| function.size == 0 || code.ip() - address.0 < function.size;
+        let code = || {
+            let own = decode(image, address.0).take_while(is_own);
+            own.filter(|code| code.mnemonic() != Mnemonic::Endbr64)
+        };
         loaded(&code().next()?)?;
         let stack_pointer = restores_stack_pointer(code()).filter(|kept| kept.is_mangled)?;
         Some(NonlocalExit { address, stack_pointer })

@@ -55,7 +55,7 @@ impl Types {
                     if (location.range.begin..location.range.end).contains(&entry) {
                         return Some(location.data);
                     }
-                    let begins_soon = (entry..=entry + SLED).contains(&location.range.begin);
+                    let begins_soon = (entry..=entry.saturating_add(SLED)).contains(&location.range.begin);
                     soon = soon.or(begins_soon.then_some(location.data));
                 }
                 soon

@@ -74,8 +74,8 @@ pub const TRACES: &[Command] = &[
     Command {
         name: "diff",
         about: "Compare two traces, or two groups of traces: functions that differ by more than the noise",
-        details: "With several recordings per side ('calltap record --repeat 5 -o A -- PROGRAM'), \
-                  calltap compares their means. A difference is beyond the noise if its confidence \
+        details: "With several recordings per side, made in turn ('calltap record -o A.1 -- \
+                  PROGRAM', then B.1, A.2, B.2 ...), calltap compares their means. A difference is beyond the noise if its confidence \
                   interval, computed from the variation between the recordings of a side, excludes \
                   zero, and if the difference is at least --min-change. Quote globs, 'A.*' 'B.*', \
                   or separate the sides by --: A.1 A.2 -- B.1 B.2, after all options.\n\n\
@@ -91,8 +91,9 @@ pub const TRACES: &[Command] = &[
                   FUNCTION is a name or glob; > may be >=, < or <=; BOUND is a ratio to A (1.1x), \
                   a time (5ms) or a number of calls. The exit status is 3 if the condition is \
                   proven for a matching function, with its whole confidence interval; standard \
-                  error names the function. Conditions on times need five recordings per side; \
-                  with fewer the status is 4. (1: wrong usage, or the comparison is impossible.)",
+                  error names the function. Conditions on times need five recordings per side, and \
+                  for a ratio made in turn; otherwise the status is 4. max takes no ratio: a maximum \
+                  is one call. (1: wrong usage, or the comparison is impossible.)",
         flags: &[&[
             OUTPUT,
             NO_PAGER,

@@ -46,6 +46,9 @@ fn a_nonlocal_exit_on_another_stack_leaves_the_frames_of_this_one_open() {
     // No function of the coroutine is recorded.
     check("m@1 f@2 r@3 !@100002 /r@3 a@3 /a@3 /f@2 /m@1", "1 1 1 1");
     check("m@1 f@2 !@100002 a@3 /a@3 /f@2 /m@1", "1 1 1");
+    // Another exit follows, in another coroutine or on this stack.
+    check("m@1 f@2 !@100002 !@200002 a@3 /a@3 /f@2 /m@1", "1 1 1");
+    check("m@1 f@2 g@3 !@100002 !@3 a@3 /a@3 /f@2 /m@1", "-1 1 1 1");
     // A personality routine returns on the stack of a handler, before the thread continues.
     check("m@1 f@2 h@100001 u@100002 p@100003 !@3 /p@100003 a@3 /a@3 /f@2 /m@1", "1 -2 1 1 1");
 }

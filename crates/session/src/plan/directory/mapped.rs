@@ -41,8 +41,12 @@ fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(OpenDirector
     // The path of a mapping leads nowhere if the program has unmounted its former root.
     let bases = directory.parent().into_iter().chain(["/dev/shm", "/tmp", "/var/tmp"].map(Path::new));
     let places = bases.filter_map(|base| OpenDirectory::open(Base::own(base.to_owned()), &name).ok());
-    let mut own = places.filter(|place| inode_of(place).is_some_and(|(_, inode)| inode == control.file.1));
-    let place = own.find(|place| is_owned_by(place, target) || is_control(control, place))?;
+    let is_mapped =
+        |place: &OpenDirectory| file_of(place, "control").is_some_and(|file| file == control.file);
+    let has_inode =
+        |place: &OpenDirectory| file_of(place, "control").is_some_and(|(_, inode)| inode == control.file.1);
+    let mut own = places.filter(has_inode);
+    let place = own.find(|place| is_owned_by(place, target) || is_mapped(place) && runs(&regions, place))?;
     Some((place, name))
 }
 
@@ -53,20 +57,24 @@ fn is_owned_by(place: &OpenDirectory, target: &Target) -> bool {
 }
 
 /// Whether a directory can be trusted to be that of a process: it is its user's, or was when the
-/// process mapped the control file. The owner of that file could change the process ever since.
+/// process mapped its stubs, which it executes. Their owner can make it execute anything.
 pub(super) fn is_trusted(place: &OpenDirectory, target: &Target) -> bool {
-    let has_control = |regions: Vec<Region>| regions.iter().any(|region| is_control(region, place));
-    is_owned_by(place, target) || maps::code_and_files(target.pid).is_ok_and(has_control)
+    is_owned_by(place, target) || maps::code_and_files(target.pid).is_ok_and(|regions| runs(&regions, place))
 }
 
-/// Returns device and inode of a directory's control file, as in a list of mappings.
-fn inode_of(place: &OpenDirectory) -> Option<(String, u64)> {
-    let metadata = place.file("control").and_then(|file| file.metadata()).ok()?;
+/// Whether a mapping is executed whose file is a directory's own: it has no other name, and the
+/// same owner.
+fn runs(regions: &[Region], place: &OpenDirectory) -> bool {
+    let metadata = || place.file("code").and_then(|file| file.metadata()).ok();
+    let owner = || place.directory.metadata().ok().map(|metadata| metadata.uid());
+    let is_own = metadata().is_some_and(|code| code.nlink() == 1 && Some(code.uid()) == owner());
+    let Some(code) = file_of(place, "code").filter(|_| is_own) else { return false };
+    regions.iter().any(|region| region.executable && region.file == code)
+}
+
+/// Returns device and inode of a file of a directory, as in a list of mappings.
+fn file_of(place: &OpenDirectory, name: &str) -> Option<(String, u64)> {
+    let metadata = place.file(name).and_then(|file| file.metadata()).ok()?;
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     Some((format!("{major:02x}:{minor:02x}"), metadata.ino()))
-}
-
-/// Whether a mapping is one of a directory's control file.
-fn is_control(region: &Region, place: &OpenDirectory) -> bool {
-    inode_of(place).is_some_and(|file| file == region.file)
 }
