@@ -193,7 +193,7 @@ fn import_infers_sleep_until_wakeup_without_switch_in() {
     assert!(waits[1].contains("/* not known whether it ran: "), "{waits:?}");
     let csv = view(&["export", "--to", "csv", "--thread", "sleep"], &imported);
     let nap = csv.iter().find(|line| line.contains("sys_clock_nanosleep")).expect("the nap");
-    assert!(nap.ends_with(",,,,"), "{nap}");
+    assert!(nap.ends_with(",,,,,returned"), "{nap}");
     let why = calltap_run(&["why", "sys_clock_nanosleep>100ms", &imported.to_string_lossy()]);
     assert!(
         why.stdout.contains("blocked in clock_nanosleep") && why.stdout.contains("unknown: "),
