@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
 "#;
 
 /// Time limit: a test that takes longer is deadlocked.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn start(directory: &std::path::Path, threads: usize, first: bool) -> Child {
     let (source, program) = (directory.join("program.c"), directory.join("program"));
