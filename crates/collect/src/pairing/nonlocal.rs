@@ -14,8 +14,8 @@ use calltap_trace::SiteId;
 
 impl OpenCalls {
     /// Notes a nonlocal exit, or ends the frames that the last one has left, if `raw` enters a
-    /// function; of an exit to a stack that the thread has left again, no frame is open. Returns the number of frames that were left, and the functions of those that are
-    /// open again.
+    /// function; of an exit to a stack that the thread has left again, no frame is open. Returns
+    /// the number of frames that were left, and the functions of those that are open again.
     pub(super) fn pass_nonlocal_exit(&mut self, raw: RawEvent) -> Option<(u32, Vec<SiteId>)> {
         let slot = slot_of(frame_of(raw));
         match raw.code() {

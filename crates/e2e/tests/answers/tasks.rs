@@ -160,7 +160,7 @@ fn a_stripped_git_is_recorded_and_its_functions_can_be_named() {
 }
 
 #[test]
-fn a_program_with_almost_no_code_names_the_library_that_has_it() {
+fn programs_with_almost_no_code_name_their_library() {
     let directory = tempfile::tempdir().expect("a directory");
     let build = |words: &[&str]| {
         let done = Command::new("gcc").args(words).current_dir(directory.path()).output().expect("gcc");
