@@ -21,6 +21,7 @@ mod mount;
 mod observed;
 mod record;
 mod repeat;
+mod scratch;
 mod session_commands;
 mod stat;
 mod tools;

@@ -2,8 +2,9 @@
 
 use crate::command_line::arguments::Arguments;
 use crate::import;
+use crate::scratch;
 use crate::terminal::trace_path;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units::counted;
 use calltap_import::{Others, Recording, join};
 use calltap_session::TraceFile;
@@ -11,7 +12,6 @@ use calltap_trace::TraceReader;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// Writes the trace, and tells its contents.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -29,16 +29,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let wanted = trace_path::of(arguments)?;
     let output = TraceFile::create(&wanted)?;
-    let imported = scratch(output.path())?;
+    let mut imported = Vec::new();
     let mut recordings = Vec::new();
-    for (place, path) in paths.iter().enumerate() {
+    for path in &paths {
         let name = path.display().to_string();
         let reader = if TraceReader::is_trace(path) {
             TraceReader::open_stored(path)?
         } else {
-            let file = imported.path().join(place.to_string());
+            let directory = scratch::directory(&place_beside(output.path()), ".calltap-merge.")?;
+            let file = directory.path().join("imported");
             import::import_file(path, &file)?;
-            TraceReader::open_stored(&file)?
+            let reader = TraceReader::open_stored(&file)?;
+            imported.push(directory);
+            reader
         };
         recordings.push(Recording { name, reader });
     }
@@ -55,15 +58,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory for the recordings that are converted: beside the output, or for a pipe where
-/// temporary files belong.
-fn scratch(output: &Path) -> Result<TempDir> {
+/// Returns where recordings are converted: beside the output, or for a pipe where temporary files
+/// belong.
+fn place_beside(output: &Path) -> PathBuf {
     let is_file = fs::metadata(output).is_ok_and(|meta| meta.is_file());
-    let beside = output.parent().filter(|_| is_file).map(Path::to_owned);
-    let place = beside.unwrap_or_else(std::env::temp_dir);
-    let place = if place.as_os_str().is_empty() { ".".into() } else { place };
-    let made = tempfile::Builder::new().prefix(".calltap-merge-").tempdir_in(&place);
-    made.with_context(|| format!("cannot create a directory in {}", place.display()))
+    match output.parent().filter(|_| is_file) {
+        Some(parent) if parent.as_os_str().is_empty() => ".".into(),
+        Some(parent) => parent.to_owned(),
+        None => std::env::temp_dir(),
+    }
 }
 
 /// Removes the part of a trace that was written before an error.

@@ -5,7 +5,7 @@
 
 mod kernel;
 
-use crate::command_line::arguments::{Arguments, is_standard};
+use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::command_line::mistakes;
 use crate::command_line::processes;
@@ -145,7 +145,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
 
 /// Returns the path of the trace file.
 fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
-    let is_standard = arguments.path("output").is_some_and(|path| is_standard(&path));
+    let is_standard = arguments.names_standard_output();
     if is_standard && matches!(subject, Subject::Program(_)) {
         bail!("-o -: the program itself writes to standard output: name a file, or attach with -p PID");
     }

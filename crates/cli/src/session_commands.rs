@@ -4,7 +4,7 @@
 //! If the process has a controller all the same, as while it is recorded, a command leaves its
 //! request there. Otherwise the command opens the session and does its work itself.
 
-use crate::command_line::arguments::{Arguments, is_standard};
+use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::command_line::processes;
 use crate::command_line::select;
@@ -279,7 +279,7 @@ fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let selection = ParsedSelection::new(&attached.settings.words, true)?;
     let mut output = trace_path::of(arguments)?.into_os_string();
     if !of.is_empty() {
-        if arguments.path("output").is_some_and(|path| is_standard(&path)) {
+        if arguments.names_standard_output() {
             bail!("-o -: standard output has room for one snapshot: name a file, or one process");
         }
         output.push(format!(".{pid}"));

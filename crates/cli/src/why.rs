@@ -15,7 +15,7 @@ use crate::input;
 use crate::terminal::output::Output;
 use crate::terminal::progress;
 use crate::terminal::started;
-use crate::{ending, many, record, session_commands};
+use crate::{ending, many, record, scratch, session_commands};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
@@ -25,7 +25,6 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tempfile::TempDir;
 
 /// The question of the command line.
 enum Question {
@@ -108,8 +107,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             duration: values::time_of(arguments, "duration")?,
         },
     };
-    let scratch = scratch()?;
-    let recording = scratch.path().join("calltap.data");
+    let directory = scratch::directory(&std::env::temp_dir(), "calltap-why.")?;
+    let recording = directory.path().join("calltap.data");
     let options = options(subject, &question, recording, arguments)?;
     let recorded = calltap_session::record(&options);
     progress::clear();
@@ -186,11 +185,4 @@ fn say(outcome: &Outcome) {
     notes.extend(record::disabled(&outcome.disabled_by_limit));
     notes.extend(outcome.failed.as_ref().map(|error| format!("the answer is not complete: {error}")));
     session_commands::say(&notes);
-}
-
-/// Makes a directory for the recording that the answer is made from.
-fn scratch() -> Result<TempDir> {
-    let place = std::env::temp_dir();
-    let made = tempfile::Builder::new().prefix("calltap-why.").tempdir_in(&place);
-    made.with_context(|| format!("cannot create a directory in {}", place.display()))
 }

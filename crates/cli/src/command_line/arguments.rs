@@ -75,6 +75,11 @@ impl Arguments {
         self.path("output").filter(|path| !is_standard(path))
     }
 
+    /// Whether `-o` names standard output.
+    pub fn names_standard_output(&self) -> bool {
+        self.path("output").is_some_and(|path| is_standard(&path))
+    }
+
     /// Returns the value of a flag as a path.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.words(name).pop().map(PathBuf::from)

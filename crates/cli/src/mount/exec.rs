@@ -2,6 +2,7 @@
 //! kernel's.
 
 use crate::command_line::arguments::Arguments;
+use crate::scratch;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs;
@@ -66,9 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             PLACES[0]
         );
     }
-    let place = std::env::temp_dir();
-    let scratch = tempfile::Builder::new().prefix("calltap-exec-").tempdir_in(&place);
-    let scratch = scratch.with_context(|| format!("cannot create a directory in {}", place.display()))?;
+    let scratch = scratch::directory(&std::env::temp_dir(), "calltap-exec-")?;
     run_with(pid, scratch.path(), &words, arguments)
 }
 

@@ -4,7 +4,7 @@
 //! are imported as those of a trace.dat are, and joined with the program's trace as by `calltap
 //! merge`.
 
-use crate::command_line::arguments::{Arguments, is_standard};
+use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::units::counted;
 use calltap_import::{
@@ -204,8 +204,7 @@ fn check(arguments: &Arguments, options: &Options) -> Result<()> {
             "--kernel and {flag} exclude each other: the kernel's functions would be kept without the calls that they are within"
         );
     }
-    let output = arguments.path("output").unwrap_or_default();
-    if is_standard(&output) || fs::metadata(&options.output).is_ok_and(|meta| !meta.is_file()) {
+    if arguments.names_standard_output() || fs::metadata(&options.output).is_ok_and(|meta| !meta.is_file()) {
         bail!(
             "--kernel: the trace is written a second time with the kernel's functions: name a file (-o FILE)"
         );

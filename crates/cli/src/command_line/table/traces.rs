@@ -75,9 +75,10 @@ pub const TRACES: &[Command] = &[
         name: "diff",
         about: "Compare two traces, or two groups of traces: functions that differ by more than the noise",
         details: "With several recordings per side, made in turn ('calltap record -o A.1 -- \
-                  PROGRAM', then B.1, A.2, B.2 ...), calltap compares their means. A difference is beyond the noise if its confidence \
-                  interval, computed from the variation between the recordings of a side, excludes \
-                  zero, and if the difference is at least --min-change. Quote globs, 'A.*' 'B.*', \
+                  PROGRAM', then B.1, A.2, B.2 ...), calltap compares their means. A difference \
+                  is beyond the noise if its confidence interval, computed from the variation \
+                  between the recordings of a side, excludes zero, and if the difference is at \
+                  least --min-change. Quote globs, 'A.*' 'B.*', \
                   or separate the sides by --: A.1 A.2 -- B.1 B.2, after all options.\n\n\
                   With one recording per side, numbers of calls are compared exactly. A time \
                   differs if the difference exceeds four standard errors, by the variance of \
