@@ -110,12 +110,8 @@ impl Settings {
     }
 
     /// Remembers which functions a change has disabled. The oldest are forgotten beyond a limit.
-    pub(crate) fn note_disabled(&mut self, changes: &[Metadata]) {
-        let off = |metadata: &Metadata| match metadata {
-            Metadata::SwitchedOff(off) => Disabled::of(off),
-            _ => None,
-        };
-        self.disabled.extend(changes.iter().filter_map(off));
+    pub(crate) fn note_disabled(&mut self, changes: &[Arc<SwitchedOff>]) {
+        self.disabled.extend(changes.iter().filter_map(|off| Disabled::of(off)));
         let mut kept = 0;
         let is_kept = |disabled: &&Disabled| {
             let is_newest = kept == 0;

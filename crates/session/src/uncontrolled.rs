@@ -263,8 +263,8 @@ impl Attached {
         let apply = |planner: &mut Planner<'_>| {
             // The planner waits until others are dropped.
             let mut keep = |change| {
-                if matches!(change, Metadata::SwitchedOff(_)) {
-                    changes.push(change);
+                if let Metadata::SwitchedOff(off) = change {
+                    changes.push(off);
                 }
             };
             planner.apply(&self.target, replacement, &mut keep)

@@ -73,7 +73,7 @@ impl Row {
         self.quantiles.permilles(PERMILLES.map(|(permille, ..)| permille), self.min, self.max)
     }
 
-    /// Off-CPU time, if it is known of all calls.
+    /// Off-CPU time, if it is known of all calls with a duration.
     fn off(&self) -> Option<Off> {
         (self.known == self.timed).then_some(self.off)
     }

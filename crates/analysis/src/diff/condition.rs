@@ -196,8 +196,8 @@ pub(super) fn try_all(
     options.conditions.iter().zip(tried).map(outcome).collect()
 }
 
-/// Whether the recordings of both sides were made in turn, at least two times each, or it is not
-/// known when. One recording a side compares calls within the recordings, if anything.
+/// Whether the recordings of both sides were made in turn, in two blocks each or more, or it is not
+/// known when.
 fn are_in_turn(sources: Sources<'_>) -> bool {
     let start =
         |source: &&dyn Source| source.meta().session.as_ref().map_or(0, |session| session.start_realtime_ns);

@@ -26,7 +26,7 @@ pub enum Finding {
     HoldsNot,
     /// There are too few recordings to decide: their numbers in A and B.
     TooFewRecordings([usize; 2]),
-    /// Times differ beyond the noise, and both sides were not recorded in turn: the load of the
+    /// Times differ beyond the noise, and the sides were not recorded in turn: the load of the
     /// machine may have changed in between.
     NotAlternated,
 }

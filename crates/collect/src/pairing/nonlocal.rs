@@ -3,8 +3,8 @@
 //!
 //! The unwinder says so while it and the personality routine still run. They may be recorded, and
 //! return before the thread continues in that frame. So the frames below it are dead only from the
-//! next event on that the unwinder cannot have made: an entry, or a return of a frame above them or
-//! on a stack from which the thread had come.
+//! next event on that the unwinder cannot have made: an entry, a return of a frame above them, or a
+//! return on another stack whose functions had called them.
 
 use super::{Frame, NEAR, OpenCalls, PairedEvent, SEARCHED, SLOT, distance_below, frame_of, is_beside};
 use super::{is_call_of, place_of, slot_of};
@@ -55,15 +55,15 @@ impl OpenCalls {
         paired
     }
 
-    /// Whether the return of `frame` follows only after the thread has continued at `slot`: on that
-    /// stack, in a frame above, or on a stack below whose frames lie those of that stack.
+    /// Whether the return of `frame` shows that the thread has continued at `slot`: `frame` lies
+    /// above it on its stack, or has called functions on its stack from another one.
     fn has_continued(&self, slot: u64, frame: Frame) -> bool {
-        if self.are_on_one_stack(slot, slot_of(frame)) {
+        if self.may_share_stack(slot, slot_of(frame)) {
             return distance_below(frame, slot) <= NEAR;
         }
         let newest_first = || self.frames[1..=self.depth].iter().rev();
         let newer = newest_first().position(|open| is_call_of(*open, frame)).unwrap_or(self.depth);
-        newest_first().take(newer).any(|open| self.are_on_one_stack(slot, place_of(*open)))
+        newest_first().take(newer).any(|open| self.may_share_stack(slot, place_of(*open)))
     }
 
     /// Whether an entry is not on the stack on which the last nonlocal exit led, and no open frame
@@ -71,11 +71,12 @@ impl OpenCalls {
     fn is_elsewhere(&self, entered: u64) -> bool {
         let newest_first = self.frames[1..=self.depth].iter().rev().take(SEARCHED);
         let mut slots = newest_first.map(|frame| place_of(*frame)).chain([entered]);
-        self.nonlocal.is_some_and(|slot| slots.all(|other| !self.are_on_one_stack(slot, other)))
+        self.nonlocal.is_some_and(|slot| slots.all(|other| !self.may_share_stack(slot, other)))
     }
 
-    /// Whether two slots may lie on one stack, as far as is known.
-    fn are_on_one_stack(&self, one: u64, other: u64) -> bool {
+    /// Whether two slots may lie on one stack: they are near, and no stack is known to begin
+    /// between them.
+    fn may_share_stack(&self, one: u64, other: u64) -> bool {
         let (lower, upper) = (one.min(other), one.max(other));
         is_beside(one, other) && self.suspended.top_below(upper).is_none_or(|top| top < lower)
     }

@@ -41,12 +41,10 @@ fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(OpenDirector
     // The path of a mapping leads nowhere if the program has unmounted its former root.
     let bases = directory.parent().into_iter().chain(["/dev/shm", "/tmp", "/var/tmp"].map(Path::new));
     let places = bases.filter_map(|base| OpenDirectory::open(Base::own(base.to_owned()), &name).ok());
-    let is_mapped =
-        |place: &OpenDirectory| file_of(place, "control").is_some_and(|file| file == control.file);
     let has_inode =
         |place: &OpenDirectory| file_of(place, "control").is_some_and(|(_, inode)| inode == control.file.1);
     let mut own = places.filter(has_inode);
-    let place = own.find(|place| is_owned_by(place, target) || is_mapped(place) && runs(&regions, place))?;
+    let place = own.find(|place| is_owned_by(place, target) || runs(&regions, place))?;
     Some((place, name))
 }
 
