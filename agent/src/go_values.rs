@@ -43,6 +43,9 @@ impl values::Call for GoCall<'_> {
     }
 
     fn copy_stack(&self, _: u32) {}
+
+    // Functions with the arguments of prctl are the C library's.
+    fn forbid_counter(&self) {}
 }
 
 /// Reads the values of a call that is entered or returns, and writes them in front of its event.

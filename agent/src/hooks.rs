@@ -51,6 +51,7 @@
 use crate::{go_values, loader, nonlocal, profile, python, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
+use calltap_abi::values as abi_values;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_CALLS_AT, first_calls, stub};
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -90,7 +91,7 @@ hooks!(
     include_str!("hooks/small.s"),
     include_str!("hooks/go.s"),
     include_str!("hooks/python.s"),
-    include_str!("hooks/nonlocal.s"),
+    include_str!("hooks/watched.s"),
     include_str!("hooks/shims.s"),
     include_str!("hooks/all.s"),
     include_str!("hooks/first.s"),
@@ -110,6 +111,8 @@ hooks!(
     python_return = sym python::returns,
     loader_changed = sym loader::changed,
     nonlocal_exit = sym nonlocal::exits,
+    set_tsc = const abi_values::PR_SET_TSC,
+    prctl = const abi_values::PRCTL,
     private = sym state::PRIVATE,
     sigprocmask = const sys::RT_SIGPROCMASK,
     stacks = const offset_of!(state::Private, stacks),

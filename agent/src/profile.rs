@@ -5,6 +5,7 @@ use crate::register::{register_thread, registered};
 use crate::state::Session;
 use crate::tables::{table, tables};
 use crate::{ring, word};
+use calltap_abi::{CHUNK_DATA, profile};
 use core::sync::atomic::Ordering::*;
 
 /// Called by a hook that found no record for a site of the calling thread. Returns 1 if there is a
@@ -13,25 +14,40 @@ use core::sync::atomic::Ordering::*;
 pub extern "C" fn profile_slow(site: u32, returns: u64, _: u64) -> u8 {
     let Some(session) = Session::get() else { return 0 };
     // A hook that does not find the thread's state would ask again and again.
-    let provided = word::is_found().then(|| provide(session, site)).flatten();
-    if provided.is_none() && returns == 0 {
-        session.control().lost_profile.fetch_add(1, Relaxed);
+    let is_found = word::is_found();
+    let provided = (is_found || !word::may_read_counter()).then(|| provide(session, site)).flatten();
+    match provided {
+        Some(chunk) if !is_found && returns == 0 => count(chunk, site),
+        None if returns == 0 => {
+            session.control().lost_profile.fetch_add(1, Relaxed);
+        }
+        _ => {}
     }
-    u8::from(provided.is_some())
+    u8::from(is_found && provided.is_some())
 }
 
-/// Provides the record of a site to the calling thread.
-fn provide(session: Session, site: u32) -> Option<()> {
+/// Counts a call, without its time, in a record of the chunk at this address.
+fn count(chunk: u64, site: u32) {
+    let n = site as usize % profile::SITES;
+    let record = chunk as usize + CHUNK_DATA + n * size_of::<profile::Record>();
+    // SAFETY: `provide` has returned the address of a chunk of records, which stays mapped, and `n`
+    // is one of them; all fields are atomic.
+    unsafe { &*(record as *const profile::Record) }.hits.fetch_add(1, Relaxed);
+}
+
+/// Provides the record of a site to the calling thread. Returns the address of its chunk.
+fn provide(session: Session, site: u32) -> Option<u64> {
     let thread = registered(session).or_else(|| register_thread(session))?;
     let index = thread.entry.load(Relaxed).checked_sub(1)?;
     let entry = session.thread_entry(index)?;
     let tables = tables()?;
     let table = table(tables, index)?;
     thread.profiles.store(table.as_ptr() as u64, Relaxed);
-    let part = site as usize / calltap_abi::profile::SITES;
+    let part = site as usize / profile::SITES;
     let place = table.get(part)?;
-    if place.load(Relaxed) != 0 {
-        return Some(());
+    let known = place.load(Relaxed);
+    if known != 0 {
+        return Some(known);
     }
     let index = ring::await_free(session, thread, entry).ok()?;
     let (Some(header), Some(address)) = (session.chunk_header(index), session.chunk(index)) else {
@@ -49,5 +65,5 @@ fn provide(session: Session, site: u32) -> Option<()> {
         }
     }
     let _ = place.compare_exchange(0, address as u64, Relaxed, Relaxed);
-    Some(())
+    Some(place.load(Relaxed))
 }

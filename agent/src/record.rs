@@ -7,6 +7,7 @@
 use crate::register::{lose, register_process, registered, thread};
 use crate::ring::{self, Full};
 use crate::state::{NOWHERE, Session, Thread, exchange, in_data, reserve};
+use crate::{sys, word};
 use calltap_abi::event::{
     CLOCK_BITS, SPARSE_BLOCK, SPARSE_HIGH, WINDOW, code, epoch_word, event_word, goroutine_words, has_parent,
     parent_halves, parent_word, stack_word, start_words,
@@ -28,10 +29,18 @@ fn stamp(control: &Control) -> u64 {
     match control.clock.load(Relaxed) {
         c if c == Clock::Coarse as u32 => control.tick.load(Relaxed),
         c if c == Clock::Counter as u32 => control.counter.fetch_add(1, Relaxed),
-        // SAFETY: rdtsc reads a counter; calltap refuses processors and systems where it may not be
-        // used.
-        _ => unsafe { core::arch::x86_64::_rdtsc() },
+        _ => ticks(control),
     }
+}
+
+/// Returns the time stamp counter, computed from another clock if this thread may not read it.
+fn ticks(control: &Control) -> u64 {
+    if !word::may_read_counter() {
+        return control.tsc_line.ticks(sys::monotonic_raw_ns());
+    }
+    // SAFETY: rdtsc reads a counter; calltap refuses systems where it is unreliable, and a thread
+    // that may not read it says so in its word.
+    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// Stores a word at an address that this thread has reserved.
@@ -149,7 +158,7 @@ fn try_record(
     let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
     let words = 1 + u64::from(has_parent(low & code::MASK)) * if sparse { 2 } else { 1 };
     if registered(session).is_some() && reserved != 0 && in_data(reserved) {
-        if sparse { pad_sparse(reserved, words) } else { pad(reserved, words) }
+        if sparse { pad_sparse(control, reserved, words) } else { pad(reserved, words) }
     }
     let thread = thread(session)?;
     if sparse {
@@ -238,9 +247,8 @@ fn record_words(
 
 /// Fills reserved words of the sparse clock: the first two of a block with the time, others with
 /// PAD.
-fn pad_sparse(address: u64, words: u64) {
-    // SAFETY: see `stamp`.
-    let ticks = unsafe { core::arch::x86_64::_rdtsc() };
+fn pad_sparse(control: &Control, address: u64, words: u64) {
+    let ticks = ticks(control);
     for at in (0..words).map(|i| address + 4 * i) {
         match at % SPARSE_BLOCK as u64 {
             0 => store_half(at, (ticks as u32).max(1)),
@@ -268,6 +276,6 @@ fn record_sparse(session: Session, thread: &Thread, low: u32, parent: u64, words
             store_half(address, low);
             return Ok(());
         }
-        pad_sparse(address, words);
+        pad_sparse(session.control(), address, words);
     }
 }

@@ -8,7 +8,7 @@ use crate::state::{PARKED, PROCESS_BEFORE_FORK, Session, Thread, forget_context,
 use crate::{sys, tables, word};
 use calltap_abi::event::code;
 use calltap_abi::{
-    CHUNK_SIZE, Control, Image, NO_EVENTS, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub,
+    CHUNK_SIZE, Clock, Control, Image, NO_EVENTS, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub,
 };
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -105,6 +105,20 @@ fn fresh_thread(control: &Control) -> Option<u32> {
     bump.fetch_update(Relaxed, Relaxed, |index| ((index as usize) < THREAD_MAX).then_some(index + 1)).ok()
 }
 
+/// Whether events are stamped with the time stamp counter.
+fn reads_counter(control: &Control) -> bool {
+    [Clock::Tsc, Clock::Sparse].iter().any(|clock| *clock as u32 == control.clock.load(Relaxed))
+}
+
+/// Keeps the calling thread's hooks from reading the time stamp counter from here on. A thread that
+/// cannot be registered records no events.
+pub fn forbid_counter(session: Session) {
+    if reads_counter(session.control()) && registered(session).or_else(|| register_thread(session)).is_some()
+    {
+        word::forbid_counter();
+    }
+}
+
 /// Registers the calling thread, unless it is registered.
 pub fn register_thread(session: Session) -> Option<&'static Thread> {
     // The word is read once: from here on a signal handler may register this thread, and its work
@@ -148,7 +162,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
     word::sign(thread);
-    if !word::set(seen, thread, index) {
+    if !word::set(seen, thread, index, !reads_counter(control) || sys::may_read_counter()) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);
         ring::push_thread(session, index);

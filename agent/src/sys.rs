@@ -5,6 +5,7 @@
 //! obligations.
 
 use calltap_abi::plan::Sync;
+use calltap_abi::values::PR_TSC_SIGSEGV;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::Release};
 
@@ -194,11 +195,30 @@ pub fn thread_name() -> [u64; 2] {
     name
 }
 
+/// Whether this thread may read the time stamp counter.
+pub fn may_read_counter() -> bool {
+    const PR_GET_TSC: usize = 25;
+    let mut mode = 0_u32;
+    // SAFETY: the kernel writes four bytes.
+    let _ = unsafe { call(PRCTL, [PR_GET_TSC, &raw mut mode as usize, 0, 0, 0, 0]) };
+    mode != PR_TSC_SIGSEGV
+}
+
 /// Returns CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {
+    clock_ns(1)
+}
+
+/// Returns CLOCK_MONOTONIC_RAW in nanoseconds.
+pub fn monotonic_raw_ns() -> u64 {
+    clock_ns(4)
+}
+
+/// Returns a clock of the kernel in nanoseconds.
+fn clock_ns(clock: usize) -> u64 {
     let mut time = [0u64; 2];
     // SAFETY: the kernel writes one timespec.
-    let _ = unsafe { call(CLOCK_GETTIME, [1, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let _ = unsafe { call(CLOCK_GETTIME, [clock, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 

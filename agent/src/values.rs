@@ -70,6 +70,10 @@ impl values::Call for CallContext<'_> {
         shadow::kept(below(self.slot))
     }
 
+    fn forbid_counter(&self) {
+        register::forbid_counter(self.session);
+    }
+
     /// Copies the stack up to the first word that cannot be read, as the end of the stack is not
     /// known here. Not inlined, so that values without callers take no more of the thread's stack.
     #[inline(never)]

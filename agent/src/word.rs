@@ -14,6 +14,9 @@
 //! plus one, and the state holds the thread id of its owner, which the library keeps in the same
 //! control block; the hooks compare the two.
 //!
+//! The word of a thread that may not read the time stamp counter has a bit set by which its hooks
+//! find no state: all its events take the slow path, which uses another clock.
+//!
 //! Uses `unsafe` because the word is at an offset from the thread pointer, and its value becomes a
 //! reference.
 
@@ -54,6 +57,15 @@ pub fn offset() -> u64 {
     calltap_abi::SYSINFO
 }
 
+/// Bit of the word of a thread that may not read the time stamp counter. No address of a program
+/// has it.
+#[cfg(not(feature = "attached"))]
+const WITHOUT_COUNTER: u64 = 1 << 63;
+/// Bit of the word of a thread that may not read the time stamp counter. No number of a state has
+/// it.
+#[cfg(feature = "attached")]
+const WITHOUT_COUNTER: u64 = 1 << 32;
+
 /// Offset of the thread's id in the thread library's control block, from the thread pointer.
 #[cfg(feature = "attached")]
 pub static OWNER_AT: AtomicU64 = AtomicU64::new(0);
@@ -85,9 +97,23 @@ fn own_id() -> u32 {
 /// Whether hooks find the calling thread's state, once it has one.
 pub fn is_found() -> bool {
     #[cfg(feature = "attached")]
-    return library_id() != 0;
+    let has_id = library_id() != 0;
     #[cfg(not(feature = "attached"))]
-    true
+    let has_id = true;
+    has_id && may_read_counter()
+}
+
+/// Whether the calling thread may read the time stamp counter, as far as its word says.
+pub fn may_read_counter() -> bool {
+    get() & WITHOUT_COUNTER == 0
+}
+
+/// Notes that the calling thread, which has a state, may not read the time stamp counter.
+pub fn forbid_counter() {
+    // SAFETY: one instruction on this thread's own word. Not `lock`ed: no other thread writes it.
+    unsafe {
+        asm!("or qword ptr fs:[{0}], {1}", in(reg) offset(), in(reg) WITHOUT_COUNTER, options(nostack));
+    }
 }
 
 /// Returns the calling thread's word.
@@ -104,15 +130,16 @@ pub fn get() -> u64 {
 /// Returns the thread state for a word of the calling thread.
 #[cfg(not(feature = "attached"))]
 pub fn state(_: Session, word: u64) -> Option<&'static Thread> {
+    let address = word & !WITHOUT_COUNTER;
     // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped
-    // as long as any thread can see one.
-    (word != 0).then(|| unsafe { &*(word as *const Thread) })
+    // as long as any thread can see one; `forbid_counter` adds the bit.
+    (address != 0).then(|| unsafe { &*(address as *const Thread) })
 }
 
 /// Returns the thread state for a word of the calling thread, if it is this thread's.
 #[cfg(feature = "attached")]
 pub fn state(session: Session, word: u64) -> Option<&'static Thread> {
-    let thread = session.private().threads.get(usize::try_from(word.checked_sub(1)?).ok()?)?;
+    let thread = session.private().threads.get(index(session, word)?)?;
     (thread.owner.load(Relaxed) == own_id()).then_some(thread)
 }
 
@@ -125,14 +152,14 @@ pub fn thread(session: Session) -> Option<&'static Thread> {
 /// inherits.
 #[cfg(not(feature = "attached"))]
 pub fn index(session: Session, word: u64) -> Option<usize> {
-    session.index_of(word)
+    session.index_of(word & !WITHOUT_COUNTER)
 }
 
 /// Returns the index of the thread state for a word of any thread, or for one that a forked child
 /// inherits.
 #[cfg(feature = "attached")]
 pub fn index(_: Session, word: u64) -> Option<usize> {
-    usize::try_from(word.checked_sub(1)?).ok()
+    usize::try_from((word & !WITHOUT_COUNTER).checked_sub(1)?).ok()
 }
 
 /// Returns the first word of the calling thread's control block: the pointer to that block, where a
@@ -177,12 +204,13 @@ pub fn sign(_thread: &Thread) {
 }
 
 /// Sets the calling thread's word to its state, unless a signal handler has done so since the word
-/// was `seen`.
-pub fn set(seen: u64, thread: &'static Thread, index: u32) -> bool {
+/// was `seen`. `may_read`: whether the thread may read the time stamp counter.
+pub fn set(seen: u64, thread: &'static Thread, index: u32, may_read: bool) -> bool {
+    let word = word(thread, index) | if may_read { 0 } else { WITHOUT_COUNTER };
     let found: u64;
     // SAFETY: one instruction on this thread's own word. Not `lock`ed: no other thread writes it.
     unsafe {
-        asm!("cmpxchg qword ptr fs:[{0}], {1}", in(reg) offset(), in(reg) word(thread, index),
+        asm!("cmpxchg qword ptr fs:[{0}], {1}", in(reg) offset(), in(reg) word,
              inout("rax") seen => found, options(nostack));
     }
     found == seen

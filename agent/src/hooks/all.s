@@ -87,6 +87,7 @@ calltap_hook:
         tap_python_enter \clock
         tap_python_leave \clock
         tap_nonlocal \clock
+        tap_prctl \clock
     .endr
     tap_hooks 0
     tap_hooks 1

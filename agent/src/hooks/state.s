@@ -3,5 +3,5 @@
     mov r11, qword ptr [rip + calltap_thread@gottpoff]
     mov r11, qword ptr fs:[r11]
     test r11, r11
-    jz \missing
+    jle \missing    # negative: the thread may not read the counter
 .endm

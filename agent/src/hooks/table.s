@@ -24,7 +24,7 @@
     tap_offset go_f \clock; tap_offset go_g \clock; tap_offset go_fg \clock; tap_offset go_p \clock
     tap_offset go_fp \clock; tap_offset go_gp \clock; tap_offset go_fgp \clock; tap_offset go_leave \clock
     tap_offset python_call \clock; tap_offset python_return \clock; tap_offset python_enter \clock; tap_offset python_leave \clock
-    tap_offset nonlocal \clock
+    tap_offset nonlocal \clock; tap_offset prctl \clock
     .irp wanted, f, g, fg, p, fp, gp, fgp, leave
         tap_offset go_v\wanted \clock
     .endr

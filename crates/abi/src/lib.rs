@@ -30,15 +30,17 @@ pub mod silence;
 mod sizes;
 pub mod stub;
 pub mod traps;
+mod tsc_line;
 pub mod values;
 pub mod waits;
 
 pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
+pub use tsc_line::TscLine;
 
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Version of the layouts. Every change of a layout in this crate, or of the journal's, raises it.
-pub const VERSION: u32 = 29;
+pub const VERSION: u32 = 30;
 
 /// Most bytes of a path passed between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -80,7 +82,7 @@ pub const PYTHON_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(PA
 pub const CHUNKS_AT: usize = (PYTHON_AT + python::SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
-const _: () = assert!(size_of::<ProcessEntry>() == 736);
+const _: () = assert!(size_of::<ProcessEntry>() == 744);
 const _: () = assert!(size_of::<ThreadEntry>() == 128);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 
@@ -201,6 +203,8 @@ pub struct Control {
     /// Whether Python functions are traced, one of [`python::wanted`]. Unless it is 0, the
     /// [table](python) exists.
     pub python: AtomicU32,
+    /// The time stamp counter as a function of a clock, for threads that may not read the counter.
+    pub tsc_line: TscLine,
     /// Number of [`waits`] for the recorder that have begun.
     pub waits: AtomicU32,
     /// Path of the agent in the session directory as the traced process sees it, ending with a 0.

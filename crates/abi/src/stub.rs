@@ -95,9 +95,11 @@ pub const GOROUTINE: u8 = 32;
 /// of the Python functions.
 pub const PYTHON: u8 = 64;
 
-/// Bit: the thread leaves calls without their returns through this function, which is not recorded
-/// itself. Its entry records [`crate::event::code::NONLOCAL`], by a [program](crate::nonlocal).
-pub const NONLOCAL: u8 = 128;
+/// Bit: the function is not traced; its entry tells the agent something, by a program. The thread
+/// leaves calls without their returns ([`crate::nonlocal`]), and
+/// [`crate::event::code::NONLOCAL`] is recorded. With [`SMALL_STACK`], the function has the
+/// arguments of prctl ([`crate::values::step::FORBID`]).
+pub const WATCH: u8 = 128;
 
 /// How a function is entered and left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,8 +115,8 @@ pub enum Style {
 
 /// Number of hooks: entries by hook set, at a function's entry and after a prologue; exits; the
 /// same with rewritten exits; as many again that first read values; those for small stacks; those
-/// of Go functions, which name their goroutine; those of CPython's evaluator; that of nonlocal
-/// exits; those of Go functions that first read values; and that of calls without room.
+/// of Go functions, which name their goroutine; those of CPython's evaluator; those of watched
+/// functions; those of Go functions that first read values; and that of calls without room.
 pub const HOOK_COUNT: usize = GO_LOST_HOOK + 1;
 /// Number of hooks that record without reading values.
 const PLAIN_HOOKS: usize = 26;
@@ -127,8 +129,8 @@ const GO_ENTRIES: usize = 7;
 /// Index of the evaluator's hooks: entry and return of a call-through, then those with rewritten
 /// exits or without returns.
 const PYTHON_HOOKS: usize = GO_HOOKS + GO_ENTRIES + 1;
-const NONLOCAL_HOOK: usize = PYTHON_HOOKS + 4;
-const GO_VALUES_HOOKS: usize = NONLOCAL_HOOK + 1;
+const WATCH_HOOKS: usize = PYTHON_HOOKS + 4;
+const GO_VALUES_HOOKS: usize = WATCH_HOOKS + 2;
 /// Index of the hook that counts a call of a Go function as lost: the stack has no room for
 /// another. It continues at the address in r12, and uses no stack.
 pub const GO_LOST_HOOK: usize = GO_VALUES_HOOKS + GO_ENTRIES + 1;
@@ -140,8 +142,8 @@ const fn go_hooks(wanted: u8) -> usize {
 
 /// Returns the hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
-    if wanted & NONLOCAL != 0 {
-        return NONLOCAL_HOOK;
+    if wanted & WATCH != 0 {
+        return if wanted & SMALL_STACK == 0 { WATCH_HOOKS } else { WATCH_HOOKS + 1 };
     }
     if wanted & PYTHON != 0 {
         let calls = wanted & GRAPH != 0 && !matches!(style, Style::Exits);
@@ -182,7 +184,7 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
         Style::Exits => 23,
         Style::CallThrough | Style::AfterPrologue => 14,
     };
-    if wanted & NONLOCAL != 0 {
+    if wanted & WATCH != 0 {
         return None;
     }
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {

@@ -20,6 +20,8 @@
 //! set if the value could not be read. Such a value takes no more room.
 
 mod interface;
+mod prctl;
+pub use prctl::{PR_SET_TSC, PR_TSC_SIGSEGV, PRCTL};
 
 use crate::sizes::PAGE;
 use crate::{frames, stub};
@@ -94,6 +96,9 @@ pub mod step {
     /// the kept one, as a word of Python's (`python::arguments::kind`). n is 1 if the interface has
     /// methods. The constant is the address of the types of its module (`runtime.types`).
     pub const INTERFACE: u8 = 17;
+    /// The arguments from register n on are those of prctl. If they forbid the thread to read the
+    /// time stamp counter, no hook of the thread reads it from here on.
+    pub const FORBID: u8 = 18;
 }
 
 /// Numbers of general registers: rdi, rsi, rdx, rcx, r8, r9, rax, r10; of Go functions also rbx and
@@ -151,6 +156,8 @@ pub trait Call {
     fn recall(&self) -> Option<u64>;
     /// Copies this many bytes of the stack into the ring.
     fn copy_stack(&self, bytes: u32);
+    /// Keeps the thread's hooks from reading the time stamp counter from here on.
+    fn forbid_counter(&self);
 }
 
 /// Bytes that a program has stored.
@@ -310,6 +317,8 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
                 stored.value(|stored| interface::put(call, (value?, kept), width != 0, at(n), stored));
                 n += 1;
             }
+            step::FORBID if prctl::forbids_counter(call, usize::from(width)) => call.forbid_counter(),
+            step::FORBID => {}
             // The word is no step of a program: the memory is shared, and may hold anything.
             _ => return Some(stored),
         }
@@ -373,6 +382,9 @@ mod tests {
         }
         fn copy_stack(&self, bytes: u32) {
             self.1.set(Some(bytes.into()));
+        }
+        fn forbid_counter(&self) {
+            self.1.set(Some(0));
         }
     }
 

@@ -5,6 +5,7 @@
 //! than the silence after which an agent considers the recorder dead.
 
 use crate::shm::Shared;
+use calltap_process::clock;
 use calltap_process::ptrace::urgent;
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
@@ -51,11 +52,18 @@ impl<'s> Heartbeat<'s> {
             set_real_time(gettid());
             while !over.load(Acquire) {
                 shared.control().heartbeat.fetch_add(1, Relaxed);
+                draw_tsc_line(shared);
                 thread::park_timeout(BEAT);
             }
         });
         Heartbeat { over, thread: beating.thread().clone() }
     }
+}
+
+/// Measures the rate by which threads that may not read the time stamp counter compute it.
+pub fn draw_tsc_line(shared: &Shared) {
+    let (ticks, now_ns) = clock::raw_pair();
+    shared.control().tsc_line.draw_through(ticks, now_ns);
 }
 
 impl Drop for Heartbeat<'_> {

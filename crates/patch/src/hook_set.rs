@@ -27,7 +27,9 @@ impl HookSet {
 
     /// Nonlocal exits: the entry of a function such as longjmp tells which calls end without their
     /// returns. It is not recorded itself.
-    pub const NONLOCAL: HookSet = HookSet { hooks: stub::NONLOCAL, program: 0 };
+    pub const NONLOCAL: HookSet = HookSet { hooks: stub::WATCH, program: 0 };
+    /// The entry of a function with the arguments of prctl, which is not recorded.
+    pub const PRCTL: HookSet = HookSet { hooks: stub::WATCH | stub::SMALL_STACK, program: 0 };
 
     /// Returns all combinations for other functions, without values.
     pub fn all() -> impl Iterator<Item = HookSet> {
@@ -67,9 +69,9 @@ impl HookSet {
         self.hooks & stub::GOROUTINE != 0
     }
 
-    /// Whether the function is not traced, and only tells of nonlocal exits.
-    pub fn is_nonlocal(self) -> bool {
-        self.hooks & stub::NONLOCAL != 0
+    /// Whether the function is watched, and not traced.
+    pub fn only_watches(self) -> bool {
+        self.hooks & stub::WATCH != 0
     }
 
     /// Number of the program that reads values; 0 for none.
@@ -94,8 +96,8 @@ impl HookSet {
 
     /// Returns the set with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<HookSet> {
-        if number & (stub::PYTHON | stub::NONLOCAL) != 0 {
-            let known = [HookSet::EVALUATOR, HookSet::EVALUATOR_ENTRY, HookSet::NONLOCAL];
+        if number & (stub::PYTHON | stub::WATCH) != 0 {
+            let known = [HookSet::EVALUATOR, HookSet::EVALUATOR_ENTRY, HookSet::NONLOCAL, HookSet::PRCTL];
             return known
                 .map(|known| known.reading(program))
                 .into_iter()

@@ -147,10 +147,13 @@ fn every_combination_of_tracers_has_hooks_of_its_own() {
     let python = [Style::CallThrough, Style::Exits].into_iter().flat_map(|style| {
         [stub::entry_hook(evaluator, style)].into_iter().chain(stub::exit_hook(evaluator, style))
     });
-    let nonlocal = HookSet::NONLOCAL.reading(1);
-    assert_eq!(HookSet::from_number(nonlocal.number(), 1), Some(nonlocal));
-    let nonlocal = styles.map(|style| stub::entry_hook(nonlocal.number(), style));
-    let mut hooks: Vec<usize> = entries.chain(exits).chain(python).chain(nonlocal).collect();
+    let watching = [HookSet::NONLOCAL, HookSet::PRCTL].map(|watching| watching.reading(1));
+    for hook_set in watching {
+        assert_eq!(HookSet::from_number(hook_set.number(), 1), Some(hook_set));
+    }
+    let watching =
+        watching.map(|watching| stub::entry_hook(watching.number(), Style::CallThrough)).into_iter();
+    let mut hooks: Vec<usize> = entries.chain(exits).chain(python).chain(watching).collect();
     hooks.sort_unstable();
     hooks.dedup();
     let counts = hooks.iter().copied().chain([stub::GO_LOST_HOOK]);

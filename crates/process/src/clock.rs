@@ -115,17 +115,26 @@ pub fn cpu_of(pid: u32) -> Option<std::time::Duration> {
     (done == 0).then(|| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// Returns one moment on both the time stamp counter and CLOCK_MONOTONIC: of five readings, the one
-/// that took the shortest.
+/// Returns one moment on both the time stamp counter and CLOCK_MONOTONIC.
 pub fn pair() -> ClockPair {
+    let (ticks, monotonic_ns) = paired(monotonic_ns);
+    ClockPair { ticks, monotonic_ns }
+}
+
+/// Returns one moment on both the time stamp counter and the machine's CLOCK_MONOTONIC_RAW,
+/// nanoseconds.
+pub fn raw_pair() -> (u64, u64) {
+    paired(|| nanoseconds(ClockId::MonotonicRaw).wrapping_add_signed(-TimeOffsets::own().monotonic))
+}
+
+/// Returns one moment on both the time stamp counter and a clock: of five readings, the one that
+/// took the shortest.
+fn paired(clock: impl Fn() -> u64) -> (u64, u64) {
     let read = || {
         let before = tsc();
-        let monotonic_ns = monotonic_ns();
-        let after = tsc();
-        (
-            after.wrapping_sub(before),
-            ClockPair { ticks: before + after.wrapping_sub(before) / 2, monotonic_ns },
-        )
+        let at = clock();
+        let took = tsc().wrapping_sub(before);
+        (took, (before + took / 2, at))
     };
     (0..5).map(|_| read()).min_by_key(|(took, _)| *took).map_or_else(|| read().1, |(_, pair)| pair)
 }

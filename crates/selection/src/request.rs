@@ -7,7 +7,7 @@ use crate::words::{EVALUATOR, SAVE_THREAD, Selection};
 use calltap_names::{ModuleNames, Word};
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;
-use calltap_sites::{Function, Returns, SiteForm};
+use calltap_sites::{Function, Returns, SiteForm, Watch};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{DescribedFunction, Program, READY, Reason, Trouble, is_readied, readied};
 use std::ops::Deref;
@@ -41,9 +41,8 @@ pub enum Purpose {
     /// Python functions are traced by it: it is [`EVALUATOR`] or [`SAVE_THREAD`], and records no
     /// events itself.
     Evaluate,
-    /// It tells which calls end without their returns: it [leaves calls](Function::leaves_calls),
-    /// and is not recorded itself.
-    LeaveCalls,
+    /// Its entry tells the agent something, and is not recorded: it is [watched](Function::watch).
+    Watch,
 }
 
 /// Reads the debugging information of a function's file, if it exists.
@@ -73,13 +72,14 @@ pub struct ParsedSelection {
 }
 
 /// Returns the function that requests the hooks of a selection's tracers; if not `on`, it requests
-/// none.
+/// only that calls of prctl are watched.
 pub fn chooser(
     selection: impl Deref<Target = ParsedSelection>,
     on: bool,
 ) -> impl Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> {
-    move |function, module, typed| {
-        if on { selection.site_request(function, module, typed) } else { None }
+    move |function, module, typed| match on {
+        true => selection.site_request(function, module, typed),
+        false => selection.watch(function).filter(|request| request.hook_set == HookSet::PRCTL),
     }
 }
 
@@ -116,7 +116,7 @@ impl ParsedSelection {
             TracerKind::Profile => HookSet::PROFILE,
         });
         let Some(hook_set) = hook_set.reduce(HookSet::and) else {
-            return self.nonlocal_exit(function);
+            return self.watch(function);
         };
         if let Some(form) = function.form().filter(|form| form.is_of_go()) {
             let entry = self.entry((function, module), tracers, hook_set, Reason::GoFunction);
@@ -220,16 +220,21 @@ impl ParsedSelection {
         (tracers != 0 && self.words.traces_python()).then_some(request)
     }
 
-    /// Returns the request for a function through which threads leave calls without their returns,
-    /// if returns are recorded.
-    fn nonlocal_exit(&self, function: &Function) -> Option<SiteRequest> {
-        (self.selector.records_returns() && function.leaves_calls).then_some(SiteRequest {
+    /// Returns the request for a function that is watched and not traced. Nonlocal exits matter if
+    /// returns are recorded.
+    fn watch(&self, function: &Function) -> Option<SiteRequest> {
+        let hook_set = match function.watch? {
+            Watch::NonlocalExit(_) if self.selector.records_returns() => HookSet::NONLOCAL,
+            Watch::NonlocalExit(_) => return None,
+            Watch::Prctl { .. } => HookSet::PRCTL,
+        };
+        Some(SiteRequest {
             tracers: 0,
-            hook_set: HookSet::NONLOCAL,
+            hook_set,
             program: None,
             trouble: None,
             cut: false,
-            purpose: Purpose::LeaveCalls,
+            purpose: Purpose::Watch,
         })
     }
 

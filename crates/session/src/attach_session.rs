@@ -45,7 +45,7 @@ impl<'a> AttachSession<'a> {
         let directory = Directory::create_for(&target, size, memory::CODE_SIZE)
             .map_err(|error| load_agent::explain_no_place(&target, error))?;
         let shared = memory::map(&directory, options)?;
-        let (clock, no_tsc) = clocks::usable_clock_of(&target, options.clock);
+        let (clock, no_tsc) = clocks::usable_clock(options.clock);
         // A process that did not ask to be traced never waits for calltap.
         memory::prepare(&shared, &directory, options, clock, Duration::ZERO);
         if options.follow {

@@ -12,6 +12,7 @@ use calltap_abi::{plan, remote};
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::agent::{LoadedAgent, PRELOADED};
+use calltap_process::clock::TimeOffsets;
 use calltap_process::frames::Stacks;
 use calltap_process::injection::call::Call;
 use calltap_process::injection::guards::Guards;
@@ -87,21 +88,6 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
         return Err(target.refuse(why).into());
     }
     Ok(readable)
-}
-
-/// Whether the process may read the time stamp counter, as one of its threads reports: a thread
-/// inherits this from its creator. Assumed under a seccomp filter, which might kill the process for
-/// the query.
-pub fn may_read_tsc(target: &Target) -> bool {
-    let forbidden = || {
-        let mut inferior = Inferior::new(target).ok()?;
-        let mut thread = inferior.any_thread().ok()?;
-        let call = inferior.place.tsc_call();
-        let answer = inferior.call(&mut thread, &call, CALL);
-        inferior.put_back(&thread);
-        Some(answer == Ok(libc::PR_TSC_SIGSEGV as u64))
-    };
-    proc::is_filtered(target.pid) || !matches!(in_tracer_thread(forbidden), Ok(Some(true)))
 }
 
 /// Returns why calltap cannot attach to a process that has no place for a session's files. In a
@@ -433,6 +419,8 @@ fn describe_process(target: &Target, shared: &Shared) {
         control.headers.store(headers, Relaxed);
     }
     control.pid_namespace.store(proc::pid_namespace(target.pid), Relaxed);
+    let ahead = TimeOffsets::of(target.pid).monotonic;
+    control.tsc_line.ahead_ns.store(ahead.cast_unsigned(), Relaxed);
 }
 
 /// Waits until the kernel has registered the process.

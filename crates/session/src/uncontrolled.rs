@@ -15,6 +15,7 @@ use crate::started;
 use crate::{attach, detach, load_agent};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
+use calltap_collect::heartbeat::draw_tsc_line;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
@@ -122,7 +123,7 @@ impl Attached {
         launch::check_address_space()?;
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
-        let (clock, no_tsc) = match clocks::usable_clock_of(&target, options.clock) {
+        let (clock, no_tsc) = match clocks::usable_clock(options.clock) {
             // A coarse clock needs a controller for its tick.
             (Clock::Coarse, None) => (Clock::Counter, Some(NoTsc::CoarseAlone)),
             (Clock::Coarse, Some(why)) => (Clock::Counter, Some(NoTsc::OrderOnly { why: Box::new(why) })),
@@ -167,6 +168,8 @@ impl Attached {
         }
         settings.stage = Stage::Attached;
         settings.save(&directory)?;
+        // No recorder draws it any more.
+        draw_tsc_line(&shared);
         Ok((Attached { target, directory, shared, settings, notes: Vec::new() }, stops, notes))
     }
 

@@ -3,7 +3,6 @@
 use crate::address::Svma;
 use crate::elf::image::Segment;
 use crate::function::Function;
-use crate::nonlocal::NonlocalExit;
 use crate::reason::NoJump;
 use crate::site::JUMP;
 use serde::{Deserialize, Serialize};
@@ -34,8 +33,6 @@ pub struct Binary {
     pub functions: Vec<Function>,
     /// Profiling functions that the file defines.
     pub profilers: Vec<Profiler>,
-    /// Functions through which threads leave calls without their returns, in address order.
-    pub nonlocal_exits: Vec<NonlocalExit>,
     /// Functions that choose other functions when the program is linked at run time (IFUNC), in
     /// address order.
     pub resolvers: Vec<Resolver>,
@@ -53,9 +50,9 @@ impl Binary {
         self.is_program && self.functions.iter().all(|function| !function.is_traceable())
     }
 
-    /// Whether its functions are nonlocal exits, and no other was searched for.
-    pub fn is_for_exits_alone(&self) -> bool {
-        !self.functions.is_empty() && self.functions.iter().all(|function| function.leaves_calls)
+    /// Whether its functions are watched ones, and no other was searched for.
+    pub fn is_watched_alone(&self) -> bool {
+        !self.functions.is_empty() && self.functions.iter().all(|function| function.watch.is_some())
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::address::Svma;
 use crate::reason::Reason;
 use crate::site::{SiteForm, SiteKind};
+use crate::watch::Watch;
 use serde::{Deserialize, Serialize};
 
 /// The method by which a function's return is seen.
@@ -67,9 +68,8 @@ pub struct Function {
     pub returns: Returns,
     /// Its relation to a future, if [`find_polls`](crate::find_polls) found one.
     pub poll: Option<Poll>,
-    /// Whether threads leave calls through it without their returns: one of
-    /// [`Binary::nonlocal_exits`](crate::Binary::nonlocal_exits).
-    pub leaves_calls: bool,
+    /// The fact that its entry tells the agent.
+    pub watch: Option<Watch>,
 }
 
 impl Function {

@@ -14,12 +14,12 @@ mod error;
 mod function;
 mod inlined;
 mod load;
-mod nonlocal;
 mod quick;
 mod read;
 pub mod reason;
 mod site;
 pub mod types;
+mod watch;
 
 pub use address::Svma;
 pub use binary::{Binary, Profiler, ProfilingFunction, Resolver};
@@ -37,7 +37,6 @@ pub use error::Error;
 pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte, Verdict};
 pub use inlined::{Inlined, inlined};
 pub use load::{load, load_all, open, open_itself};
-pub use nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit};
 pub use quick::{
     build_id_of_file, count_functions, file_defines_profiler, file_may_define, file_may_have_sites,
     function_names, may_have_sites,
@@ -45,3 +44,4 @@ pub use quick::{
 pub use read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};
 pub use reason::Reason;
 pub use site::{GOffsets, POP, SiteForm, SiteKind};
+pub use watch::{KeptPointer, NONLOCAL_EXITS, Watch};

@@ -11,6 +11,7 @@ use crate::elf::image::Image;
 use crate::elf::{frames, symbols};
 use crate::error::Error;
 use crate::function::Function;
+use crate::watch::{Watch, Watched};
 use object::LittleEndian as Le;
 use object::elf;
 use object::read::elf::ProgramHeader as _;
@@ -79,10 +80,8 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         Discovery::FirstCall => calls::ProfilingFunctions::default(),
     };
     let profilers = profilers::defined(&image, &symbols);
-    let nonlocal_exits = nonlocal::find(&image, &symbols, &functions);
-    for function in &mut functions {
-        function.leaves_calls = nonlocal_exits.iter().any(|exit| exit.address == function.address);
-    }
+    let exits = nonlocal::find(&image, &symbols, &functions);
+    watch(&mut functions, &exits, &symbols);
     let sleds = xray::read(&image, &functions, &mut complaints);
     let rooms = Rooms { image: &image, dynamic: &dynamic, profiling: &profiling, sleds: &sleds };
     let mut next = u64::MAX;
@@ -110,11 +109,22 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         segments: image.segments,
         functions,
         profilers,
-        nonlocal_exits,
         resolvers,
         complaints,
         called_without_stub: Vec::new(),
     })
+}
+
+/// Marks the watched functions: nonlocal exits, and symbols with the arguments of prctl.
+fn watch(functions: &mut [Function], exits: &[Watched], symbols: &[symbols::Symbol<'_>]) {
+    let prctl = |symbol: &symbols::Symbol<'_>| {
+        Some(Watched { address: Svma(symbol.address), watch: Watch::prctl(symbol.name)? })
+    };
+    for watched in exits.iter().copied().chain(symbols.iter().filter_map(prctl)) {
+        if let Ok(n) = functions.binary_search_by_key(&watched.address, |function| function.address) {
+            functions[n].watch = Some(watched.watch);
+        }
+    }
 }
 
 /// Latest end of a function's code: by its size, or the beginning of the next function.

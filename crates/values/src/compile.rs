@@ -1,41 +1,16 @@
 //! Compiles operands to the steps that read them.
 
 use crate::futures::about_future;
+use crate::program::{Program, assemble};
 use crate::reason::{Reason, Reasons};
 use crate::steps::{DescribedFunction, WORD, go_register, register as argument, store};
 use crate::words::{Condition, Form, Item, Operand, Rule, Term};
-use calltap_abi::values::{SIGNED, TEXT, VALUES, WORDS, addresses, compare, register, step, word};
+use calltap_abi::values::{SIGNED, TEXT, VALUES, addresses, compare, register, step, word};
 use calltap_sites::Poll;
 use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type};
 use calltap_trace::{Captured, Value, ValueForm};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-/// The values that are read at a function's calls.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Program {
-    /// Words of the program that the hook runs.
-    pub words: Vec<u64>,
-    /// Indices of words that are addresses of the function's file.
-    pub addresses: Vec<usize>,
-    /// Meaning of the bytes that the program stores.
-    pub captured: Arc<Captured>,
-    /// Reasons why some requested values are not read.
-    pub left_out: Vec<Reason>,
-}
-
-impl Program {
-    /// Returns the words where the function's file is mapped so far from its addresses.
-    pub fn words_at(&self, bias: u64) -> Vec<u64> {
-        let mut words = self.words.clone();
-        for n in &self.addresses {
-            if let Some(word) = words.get_mut(*n) {
-                *word = word.wrapping_add(bias);
-            }
-        }
-        words
-    }
-}
 
 /// The reason why no value of a function can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -182,20 +157,6 @@ impl Builder {
         let addresses = addresses(&words).collect();
         Ok(Some(Program { words, addresses, captured: Arc::new(captured), left_out }))
     }
-}
-
-/// Returns the words of a program, from its steps at entry and exit.
-pub(crate) fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason> {
-    let behind = 1 + entry.len();
-    let length = behind + exit.len();
-    if length > WORDS {
-        return Err(Reason::TooLong);
-    }
-    let at = if exit.is_empty() { 0 } else { behind as u64 };
-    let mut words = vec![at << 8 | (length as u64) << 16];
-    words.append(&mut entry);
-    words.append(&mut exit);
-    Ok(words)
 }
 
 /// Returns items for all parameters.

@@ -1,6 +1,6 @@
 //! The goroutine that the Go runtime makes ready to run: who ends its wait is known by that.
 
-use crate::compile::{Program, assemble};
+use crate::program::{Program, assemble};
 use crate::reason::Reason;
 use crate::steps::{WORD, go_register, store};
 use crate::words::Form;
@@ -63,6 +63,7 @@ mod tests {
             None
         }
         fn copy_stack(&self, _: u32) {}
+        fn forbid_counter(&self) {}
     }
 
     #[test]

@@ -8,13 +8,15 @@
 mod compile;
 mod futures;
 mod go;
+mod program;
 mod reason;
 mod steps;
 mod syntax;
 pub mod words;
 
-pub use compile::{Program, Trouble};
+pub use compile::Trouble;
 pub use go::{READY, is_readied, readied};
+pub use program::Program;
 pub use reason::{Reason, Reasons};
 pub use steps::DescribedFunction;
 pub use syntax::Syntax;

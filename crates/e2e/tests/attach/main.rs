@@ -3,6 +3,7 @@
 mod builds;
 mod confined;
 mod containers;
+mod counter;
 mod forked;
 mod hardened;
 mod hazards;

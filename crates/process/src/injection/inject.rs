@@ -114,9 +114,6 @@ global_asm!(
     include_str!("inject.s"),
     scratch = const SCRATCH,
     called = const CALLED,
-    prctl = const libc::SYS_prctl,
-    get_tsc = const libc::PR_GET_TSC,
-    tsc_enable = const libc::PR_TSC_ENABLE,
     returned = const RETURNED,
     go_on = const GO_ON,
     linger_rounds = const LINGER,
@@ -169,7 +166,6 @@ global_asm!(
 unsafe extern "C" {
     static calltap_call_start: u8;
     static calltap_call_map: u8;
-    static calltap_call_tsc: u8;
     static calltap_call_done: u8;
     static calltap_call_linger: u8;
     static calltap_call_lingered: u8;
@@ -334,12 +330,6 @@ impl CodeCave {
     /// Returns the address of the string that [`CodeCave::call`] writes.
     pub fn string_address(&self) -> u64 {
         self.at + (code().len() + size_of::<Block>()) as u64
-    }
-
-    /// Returns the call that reports whether the thread may read the time stamp counter.
-    pub fn tsc_call(&self) -> Call<'static> {
-        let function = &raw const calltap_call_tsc as usize - &raw const calltap_call_start as usize;
-        Call::new(self.at + function as u64, [0; 2])
     }
 
     /// Returns the call that maps a file: function, arguments, and the bytes to put at

@@ -118,18 +118,6 @@ calltap_call_lingered:
 9:
     popfq
     calltap_call_back {interrupted_rax} {interrupted_rip}
-# A function to call: returns whether the thread may read the time stamp counter, as PR_TSC_ENABLE
-# or PR_TSC_SIGSEGV.
-.globl calltap_call_tsc
-.hidden calltap_call_tsc
-calltap_call_tsc:
-    push {tsc_enable}
-    mov eax, {prctl}
-    mov edi, {get_tsc}
-    mov rsi, rsp
-    syscall
-    pop rax
-    ret
 # A function to call: opens the file at rdi and makes the mappings at rsi, a list that ends with
 # address 0. Returns 1, or why the file cannot be opened.
 .globl calltap_call_map

@@ -14,7 +14,7 @@ use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
 use calltap_process::frames::Pushed;
 use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
-use calltap_sites::{Binary, Function, NonlocalExit, SiteForm, SiteKind};
+use calltap_sites::{Binary, Function, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};
 use process_site::ProcessSite;
 use rustix::io::Errno;
@@ -155,11 +155,6 @@ impl ProcessModule {
         self.found.get(&function).map_or(self.binary.functions[function].kind(), |(kind, _)| *kind)
     }
 
-    /// Returns its functions through which threads leave calls without their returns.
-    pub fn nonlocal_exits(&self) -> &[NonlocalExit] {
-        &self.binary.nonlocal_exits
-    }
-
     /// Leaves the function at this address to the agent, which watches the dynamic linker there.
     pub fn leave_watched(&mut self, start: Avma) {
         self.watched = Some(start);
@@ -244,8 +239,8 @@ impl ProcessModule {
                 .functions
                 .get(placed.function)
                 .map_or(SiteKind::None, |_| self.kind(placed.function));
-            // A function that was traced before may by now serve as a nonlocal exit alone.
-            placed.stubs.all().filter(|stub| !stub.hook_set.is_nonlocal()).map(move |stub| NewSite {
+            // A function that was traced before may by now be watched alone.
+            placed.stubs.all().filter(|stub| !stub.hook_set.only_watches()).map(move |stub| NewSite {
                 function,
                 stub: stub.id,
                 tracers,
@@ -259,7 +254,7 @@ impl ProcessModule {
 
     /// Lists the traceable functions, in the order of addresses.
     pub fn list(&self, library: bool, listed: &mut Vec<Listed>) {
-        if self.binary.is_for_exits_alone() {
+        if self.binary.is_watched_alone() {
             return;
         }
         let mut functions: Vec<(usize, &Function)> = self.traceable().collect();
@@ -379,10 +374,10 @@ impl ProcessModule {
             let Some(change) = placed.change() else { continue };
             let (to, failure) = (change.to, failure());
             let name = names.get(n).unwrap_or_else(|| &self.binary.functions[placed.function].name);
-            // A nonlocal exit is no function that the user wants traced.
+            // A watched function is none that the user wants traced.
             let is_broken =
                 matches!(failure, Some(ChangeError::PartialWrite(_) | ChangeError::ReadFailed(_)));
-            if !placed.is_nonlocal() || is_broken {
+            if !placed.only_watches() || is_broken {
                 report(name, change, failure.as_ref());
             }
             if matches!((change.from, &failure), (State::Original, Some(ChangeError::Mismatch(_)))) {
@@ -421,15 +416,15 @@ impl ProcessModule {
         names
     }
 
-    /// Whether a site waits for proof that no thread is inside, beside those of nonlocal exits: for
-    /// these alone no thread is stopped.
+    /// Whether a site waits for proof that no thread is inside, beside those of watched functions:
+    /// for these alone no thread is stopped.
     pub fn demands_stop(&self) -> bool {
-        self.waiting().any(|placed| !placed.is_nonlocal())
+        self.waiting().any(|placed| !placed.only_watches())
     }
 
     /// Returns the names of the functions that wait for that proof to be traced.
     pub fn waiting_to_be_traced(&self) -> BTreeSet<&str> {
-        let waits = |placed: &&ProcessSite| !placed.is_nonlocal() && placed.stub().is_some();
+        let waits = |placed: &&ProcessSite| !placed.only_watches() && placed.stub().is_some();
         let functions = self.waiting().filter(waits).map(|placed| self.binary.functions.get(placed.function));
         functions.flatten().map(|function| &*function.name).collect()
     }

@@ -58,7 +58,7 @@ impl Search {
         Ok((binary, decodes))
     }
 
-    /// Decodes the code that decides about `few` functions and the nonlocal exits, or about all.
+    /// Decodes the code that decides about `few` functions and the watched ones, or about all.
     /// Other functions that were not built for tracing are then left out. Returns also whether none
     /// was left out.
     fn decode(
@@ -71,9 +71,7 @@ impl Search {
             find_prologues(data, &mut binary, self.int3)?;
             return Ok((binary, true));
         };
-        let exits = exits_of(&binary);
-        let is_one =
-            |function: &Function| few.contains(&function.address) || exits.contains(&function.address);
+        let is_one = |function: &Function| few.contains(&function.address) || function.watch.is_some();
         let is_whole = find_prologues_of(data, &mut binary, self.int3, &is_one)?;
         if !is_whole {
             binary.functions.retain(|function| function.is_traceable() || is_one(function));
@@ -82,14 +80,9 @@ impl Search {
     }
 }
 
-fn exits_of(binary: &Binary) -> BTreeSet<Svma> {
-    binary.nonlocal_exits.iter().map(|exit| exit.address).collect()
-}
-
-/// Decodes the code that decides about the nonlocal exits alone.
-fn decode_exits(data: &[u8], mut binary: Binary) -> Result<Binary, Error> {
-    let exits = exits_of(&binary);
-    let is_open = |function: &Function| exits.contains(&function.address) && !function.is_traceable();
+/// Decodes the code that decides about the watched functions alone.
+fn decode_watched(data: &[u8], mut binary: Binary) -> Result<Binary, Error> {
+    let is_open = |function: &Function| function.watch.is_some() && !function.is_traceable();
     if !binary.functions.iter().any(is_open) {
         return Ok(binary);
     }
@@ -137,7 +130,7 @@ pub fn run(
         return Ok((binary, true));
     }
     if !decodes {
-        return Ok((run_until(interrupted, move || decode_exits(&data, binary))??, true));
+        return Ok((run_until(interrupted, move || decode_watched(&data, binary))??, true));
     }
     let few = few.and_then(|few| (few.choose)(&binary));
     Ok(run_until(interrupted, move || search.decode(&data, binary, few))??)

@@ -38,7 +38,7 @@ pub struct Stubs<'a> {
     /// The process's agent.
     pub agent: Agent,
     next: u32,
-    /// End of the numbers that are free. Nonlocal exits take theirs from here downwards: a trace
+    /// End of the numbers that are free. Watched functions take theirs from here downwards: a trace
     /// describes every number below the greatest that it uses, and has none of these.
     end: u32,
     next_veneer: u64,
@@ -92,7 +92,7 @@ impl<'a> Stubs<'a> {
     pub fn recall(&mut self, entries: &[Entry]) {
         for entry in entries {
             match entry {
-                Entry::Site { stub: Some((stub, hook_set)), .. } if hook_set.is_nonlocal() => {
+                Entry::Site { stub: Some((stub, hook_set)), .. } if hook_set.only_watches() => {
                     self.end = self.end.min(*stub);
                 }
                 Entry::Site { stub: Some((stub, _)), .. } => {
@@ -250,7 +250,7 @@ impl<'a> Stubs<'a> {
         if bytes > 0 {
             self.provide_veneers(process, module, (bytes, room.window.as_ref()), regions, veneers)?;
         }
-        let first = if room.is_nonlocal {
+        let first = if room.is_watched {
             self.end = self.end.saturating_sub(count as u32);
             self.end
         } else {
@@ -266,7 +266,7 @@ impl<'a> Stubs<'a> {
             first,
             next: first,
             end,
-            is_nonlocal: room.is_nonlocal,
+            is_watched: room.is_watched,
             first_veneer,
             near,
             range,
@@ -285,8 +285,8 @@ pub struct BatchRoom {
     copies: usize,
     /// Addresses where these have to be, if exits of the batch only reach some.
     window: Option<Range<u64>>,
-    /// Whether its functions are nonlocal exits.
-    is_nonlocal: bool,
+    /// Whether its functions are watched, and not traced.
+    is_watched: bool,
 }
 
 impl BatchRoom {
@@ -296,15 +296,15 @@ impl BatchRoom {
     }
 
     /// Adds a function. Returns false, and adds nothing, if the copies of all would have too little
-    /// space, or if only this one, or only the others, are nonlocal exits.
-    pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias, is_nonlocal: bool) -> bool {
+    /// space, or if only this one, or only the others, are watched and not traced.
+    pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias, is_watched: bool) -> bool {
         let copies = self.copies + displaced.room();
         let window = displaced.window(bias, self.window.clone());
         let bytes = (copies + (self.stubs + 1) * stub::VENEER_SIZE) as u64 + WINDOW_MARGIN;
         let fits = window.as_ref().is_none_or(|window| window.end.saturating_sub(window.start) >= bytes)
-            && self.is_nonlocal == is_nonlocal;
+            && self.is_watched == is_watched;
         if fits || self.stubs == 0 {
-            *self = BatchRoom { stubs: self.stubs + 1, copies, window, is_nonlocal };
+            *self = BatchRoom { stubs: self.stubs + 1, copies, window, is_watched };
         }
         fits || self.stubs == 0
     }
@@ -376,8 +376,8 @@ pub struct Batch<'s, 'a> {
     first: u32,
     /// Number of its next stub.
     next: u32,
-    /// Whether its functions are nonlocal exits.
-    is_nonlocal: bool,
+    /// Whether its functions are watched, and not traced.
+    is_watched: bool,
     /// End, exclusive, of the numbers that were taken for it.
     end: u32,
     first_veneer: u64,
@@ -446,7 +446,7 @@ impl Batch<'_, '_> {
         }
         self.stubs.extend_from_slice(&bytes);
         self.next += 1;
-        if !self.is_nonlocal {
+        if !self.is_watched {
             self.owner.next = self.next;
         }
         let reaches = (!jumps || reaches(site, target))
@@ -482,7 +482,7 @@ impl Batch<'_, '_> {
     /// Writes the batch to the code file.
     pub fn finish(self) -> io::Result<()> {
         let code = self.owner.code;
-        if !self.is_nonlocal {
+        if !self.is_watched {
             self.owner.return_numbers(self.end);
         }
         code.write_all_at(&self.stubs, u64::from(self.first) * stub::SIZE as u64)?;

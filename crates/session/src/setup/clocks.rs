@@ -1,10 +1,8 @@
 //! The clock of a session's events.
 
-use crate::load_agent;
 use calltap_abi::Clock;
 use calltap_collect::shm::Shared;
 use calltap_process::clock;
-use calltap_process::target::Target;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 use std::time::Duration;
@@ -16,8 +14,6 @@ calltap_sites::reasons! {
 
     Distrusted { source: String } = "tsc-distrusted",
         "the kernel does not trust the time stamp counter here (its clock source is {source}): times are those of a 1 ms tick", "none: the machine's counter is unstable";
-    Forbidden = "tsc-forbidden",
-        "the process forbids itself to read the time stamp counter (PR_SET_TSC)", "none";
     OrderOnly { why: Box<NoTsc> } = "order-only",
         "{why} (order only)", "record it (record -p): a recorder keeps a clock";
     CoarseAlone = "coarse-alone",
@@ -30,17 +26,6 @@ pub fn usable_clock(wanted: Clock) -> (Clock, Option<NoTsc>) {
     match (wanted, clock::source_instead_of_tsc()) {
         (Clock::Tsc | Clock::Sparse, Some(source)) => (Clock::Coarse, Some(NoTsc::Distrusted { source })),
         _ => (wanted, None),
-    }
-}
-
-/// Returns the clock for a running process, which may have forbidden itself to read the time stamp
-/// counter.
-pub fn usable_clock_of(target: &Target, wanted: Clock) -> (Clock, Option<NoTsc>) {
-    match usable_clock(wanted) {
-        (Clock::Tsc | Clock::Sparse, _) if !load_agent::may_read_tsc(target) => {
-            (Clock::Coarse, Some(NoTsc::Forbidden))
-        }
-        usable => usable,
     }
 }
 

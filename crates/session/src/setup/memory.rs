@@ -5,6 +5,7 @@ use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_collect::shm::{self, Shared};
+use calltap_process::clock::TimeOffsets;
 use calltap_process::{clock, proc};
 use calltap_sites::Discovery;
 use rustix::process::{Resource, getrlimit};
@@ -103,6 +104,9 @@ pub fn prepare(shared: &Shared, directory: &Directory, options: &Options, clock:
     control.overwrite.store(u32::from(options.overwrite), Relaxed);
     control.wait_us.store(u32::try_from(wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
     control.tick.store(clock::monotonic_ns(), Relaxed);
+    let (ticks, now_ns) = clock::raw_pair();
+    control.tsc_line.begin(ticks, now_ns);
+    control.tsc_line.ahead_ns.store(TimeOffsets::of("self").monotonic.cast_unsigned(), Relaxed);
     control.counter.store(1, Relaxed);
     control.version.store(VERSION, Relaxed);
     control.magic.store(MAGIC, Release);

@@ -9,6 +9,7 @@ use crate::code::movable::check_movable;
 use crate::code::{nops, padding};
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm};
+use crate::watch::Watch;
 use calltap_abi::PAGE;
 
 /// Returns the form of a function's site; for another form than a jump over the prologue, also why
@@ -66,7 +67,7 @@ pub(super) fn is_landed_in_by_unresolved_jump(prologue: &PrologueFacts<'_>) -> O
     let FunctionFacts { at, n, file, function, .. } = prologue.of;
     let first = decoder(file.image.tail(at, LONGEST), at).decode();
     // longjmp jumps to where setjmp was called.
-    if first.len() as u64 >= JUMP || function.leaves_calls {
+    if first.len() as u64 >= JUMP || matches!(function.watch, Some(Watch::NonlocalExit(_))) {
         return None;
     }
     let mut members = file.parts.group(n).into_iter();

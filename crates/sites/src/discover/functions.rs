@@ -59,7 +59,7 @@ fn function(names: &[Symbol<'_>]) -> Function {
         role,
         returns: Default::default(),
         poll: None,
-        leaves_calls: false,
+        watch: None,
     }
 }
 
@@ -90,7 +90,7 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         role: role(frame),
         returns: Default::default(),
         poll: None,
-        leaves_calls: false,
+        watch: None,
     };
     frames.iter().filter(|frame| !covered(frame)).map(function).collect()
 }

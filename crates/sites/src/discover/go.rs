@@ -48,6 +48,6 @@ fn function(entry: &Entry<'_>) -> Function {
         role: Default::default(),
         returns: Default::default(),
         poll: None,
-        leaves_calls: false,
+        watch: None,
     }
 }

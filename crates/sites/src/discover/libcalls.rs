@@ -156,7 +156,7 @@ impl Stub {
             },
             returns,
             poll: None,
-            leaves_calls: false,
+            watch: None,
         })
     }
 }

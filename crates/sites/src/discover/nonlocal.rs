@@ -16,7 +16,7 @@ use crate::code::decode::decoder;
 use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
 use crate::function::Function;
-use crate::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit, SET_IP};
+use crate::watch::{KeptPointer, NONLOCAL_EXITS, SET_IP, Watch, Watched};
 use calltap_abi::nonlocal::{KEY_AT, ROTATED};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const GET_CFA: &[u8] = b"_Unwind_GetCFA";
 const LONGEST: u64 = 512;
 
 /// Finds the functions among a file's symbols and functions, in address order.
-pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Function]) -> Vec<NonlocalExit> {
+pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Function]) -> Vec<Watched> {
     let mut found = BTreeMap::new();
     let is_jump = |symbol: &Symbol<'_>| {
         NONLOCAL_EXITS.iter().any(|name| *name != SET_IP && name.as_bytes() == symbol.name)
@@ -46,7 +46,8 @@ pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Funct
         if let Entry::Vacant(place) = found.entry(symbol.address)
             && let Some(stack_pointer) = kept()
         {
-            place.insert(NonlocalExit { address: Svma(symbol.address), stack_pointer });
+            place
+                .insert(Watched { address: Svma(symbol.address), watch: Watch::NonlocalExit(stack_pointer) });
         }
     }
     found.extend(jumps.into_iter().map(|exit| (exit.address.0, exit)));
@@ -55,7 +56,7 @@ pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Funct
 
 /// Returns the functions that begin to read an object at once and restore the stack pointer from
 /// it, unmangled.
-fn restoring(image: &Image<'_>, functions: &[Function]) -> Vec<NonlocalExit> {
+fn restoring(image: &Image<'_>, functions: &[Function]) -> Vec<Watched> {
     let exit = |function: &Function| {
         let address = function.address;
         let is_own = |code: &Instruction| function.size == 0 || code.ip() - address.0 < function.size;
@@ -65,7 +66,7 @@ fn restoring(image: &Image<'_>, functions: &[Function]) -> Vec<NonlocalExit> {
         };
         loaded(&code().next()?)?;
         let stack_pointer = restores_stack_pointer(code()).filter(|kept| kept.is_mangled)?;
-        Some(NonlocalExit { address, stack_pointer })
+        Some(Watched { address, watch: Watch::NonlocalExit(stack_pointer) })
     };
     functions.iter().filter_map(exit).collect()
 }

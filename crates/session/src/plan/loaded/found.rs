@@ -115,7 +115,7 @@ impl ProcessModule {
                 verdict: Verdict::Open,
                 returns: Returns::default(),
                 poll: None,
-                leaves_calls: false,
+                watch: None,
             };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);

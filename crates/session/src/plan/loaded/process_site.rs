@@ -132,12 +132,12 @@ impl ProcessSite {
 
     /// Whether it was ever selected to be traced.
     pub fn is_traced(&self) -> bool {
-        self.stubs.all().any(|stub| !stub.hook_set.is_nonlocal())
+        self.stubs.all().any(|stub| !stub.hook_set.only_watches())
     }
 
-    /// Whether it is the site of a nonlocal exit that is not traced.
-    pub fn is_nonlocal(&self) -> bool {
-        self.hook_set.map_or(!self.is_traced(), HookSet::is_nonlocal) && self.stubs.first.is_some()
+    /// Whether it is the site of a function that is watched and not traced.
+    pub fn only_watches(&self) -> bool {
+        self.hook_set.map_or(!self.is_traced(), HookSet::only_watches) && self.stubs.first.is_some()
     }
 
     /// Returns the stub that it leads to now.
@@ -148,7 +148,7 @@ impl ProcessSite {
 
     /// Whether it leads to a stub that traces its function.
     pub fn is_on(&self) -> bool {
-        self.stub_on().is_some_and(|stub| !stub.hook_set.is_nonlocal())
+        self.stub_on().is_some_and(|stub| !stub.hook_set.only_watches())
     }
 
     /// Returns the target of a thread that executes the site, or the target before it was disabled.

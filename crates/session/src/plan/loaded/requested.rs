@@ -56,7 +56,7 @@ impl ProcessModule {
         if site_requests.is_empty() {
             return;
         }
-        let is_traced = |(_, site_request): &(usize, SiteRequest)| !site_request.hook_set.is_nonlocal();
+        let is_traced = |(_, site_request): &(usize, SiteRequest)| !site_request.hook_set.only_watches();
         if !self.recorded && site_requests.iter().any(is_traced) {
             self.recorded = true;
             self.record.id = stubs.number_module();
@@ -190,9 +190,9 @@ impl ProcessModule {
         for (n, NewStub { function, hook_set, .. }) in new.iter().enumerate() {
             let Some(form) = self.form(*function) else { continue };
             let displaced = Displaced::new(form, &binary.functions[*function].returns, *hook_set);
-            if !room.add(&displaced, self.bias, hook_set.is_nonlocal()) {
+            if !room.add(&displaced, self.bias, hook_set.only_watches()) {
                 batches.push((&new[start..n], std::mem::take(&mut room)));
-                (start, _) = (n, room.add(&displaced, self.bias, hook_set.is_nonlocal()));
+                (start, _) = (n, room.add(&displaced, self.bias, hook_set.only_watches()));
             }
         }
         batches.push((&new[start..], room));
@@ -229,7 +229,7 @@ impl ProcessModule {
                 let stub = Stub { hook_set: *hook_set, id, target, copy: None, captured: None };
                 made.exits.push((*function, site, stub));
             }
-            if hook_set.is_nonlocal() {
+            if hook_set.only_watches() {
                 continue;
             }
             made.sites.push(NewSite {

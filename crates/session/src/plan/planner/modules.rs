@@ -7,9 +7,9 @@ use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::{Identity, Mapped, is_among, mapped};
-use crate::plan::nonlocal::nonlocal_exits;
 use crate::plan::program::Program;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
+use crate::plan::watched::watched_functions;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::Bias;
 use calltap_process::clock;
@@ -20,7 +20,7 @@ use calltap_selection::debug_files::{
     chosen_in, debug_link_of, has_debugging_file, may_choose_in, name_functions,
 };
 use calltap_selection::{Candidates, Named, ReadModule};
-use calltap_sites::{Binary, Discovery, NONLOCAL_EXITS, SiteKind};
+use calltap_sites::{Binary, Discovery, NONLOCAL_EXITS, SiteKind, Watch};
 use calltap_trace::{Module, Record};
 use std::fs::File;
 use std::mem;
@@ -87,8 +87,8 @@ impl<'a> Planner<'a> {
                 }
                 return Some(binary);
             }
-            if self.records_returns() && may_exit_nonlocally(&file) {
-                let found = nonlocal_exits(&Contents::of(&file), &mapped.name(), &self.interrupted);
+            if self.may_watch(&file) {
+                let found = watched_functions(&Contents::of(&file), &mapped.name(), &self.interrupted);
                 return found.ok()?;
             }
             // A module that defines the profiling function for others is needed to redirect it.
@@ -105,10 +105,16 @@ impl<'a> Planner<'a> {
         binary
     }
 
-    /// Whether returns may be recorded, so that nonlocal exits matter.
-    fn records_returns(&self) -> bool {
-        let may_record = self.policy.selector.is_none_or(|selector| selector.records_returns());
-        self.policy.discovery == Discovery::AtLoad && may_record
+    /// Whether a file may define a function to watch: a nonlocal exit if returns may be recorded,
+    /// or one with the arguments of prctl if events have the time stamp counter.
+    fn may_watch(&self, file: &File) -> bool {
+        let returns = self.policy.selector.is_none_or(|selector| selector.records_returns());
+        let counter = self.reads_counter();
+        self.policy.discovery == Discovery::AtLoad
+            && calltap_sites::file_may_define(file, |name| {
+                returns && NONLOCAL_EXITS.contains(&name)
+                    || counter && Watch::prctl(name.as_bytes()).is_some()
+            })
     }
 
     /// Keeps what was found in a file, and what was not decoded.
@@ -123,7 +129,7 @@ impl<'a> Planner<'a> {
         self.files.passed_over |= passed_over;
         let root = proc::place(pid).join("root");
         if let Some(binary) = &binary
-            && !binary.is_for_exits_alone()
+            && !binary.is_watched_alone()
         {
             let (name, link) = (mapped.name(), mapped.link.clone());
             self.files.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(binary) });
@@ -331,11 +337,6 @@ fn calls_without_stub(functions: &[String]) -> Option<String> {
             named.join(", ")
         )
     })
-}
-
-/// Whether a file may define a function through which threads leave calls without their returns.
-fn may_exit_nonlocally(file: &File) -> bool {
-    calltap_sites::file_may_define(file, |name| NONLOCAL_EXITS.contains(&name))
 }
 
 /// Returns the inode of a process's program.

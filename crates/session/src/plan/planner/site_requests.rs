@@ -8,13 +8,14 @@ use crate::python;
 use calltap_abi::Clock;
 use calltap_abi::nonlocal;
 use calltap_abi::stub::Style;
+use calltap_abi::values::{self, step};
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
 use calltap_selection::{Program, Purpose, SAVE_THREAD, SiteRequest, ValueReason, is_readied};
-use calltap_sites::{Discovery, Function, NonlocalExit, Returns};
+use calltap_sites::{Discovery, Function, KeptPointer, Returns, Watch};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -50,7 +51,7 @@ pub(super) struct Values {
 impl Values {
     fn note(&mut self, site_request: &SiteRequest, function: &Function) {
         let asked = site_request.program.as_ref().filter(|program| !is_readied(program));
-        self.read |= asked.is_some() && site_request.purpose != Purpose::LeaveCalls;
+        self.read |= asked.is_some() && site_request.purpose != Purpose::Watch;
         self.cut.0 |= site_request.cut;
         let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
         if let (Some(why), None) = (left_out, &self.left_out) {
@@ -70,20 +71,51 @@ fn can_enter(function: &Function, hooks: HookSet) -> bool {
         && !(hooks.returns() && unrecorded_end)
 }
 
-/// Adds the program by which the stub of a nonlocal exit finds the frame where the thread
-/// continues. Returns None if the function is none of a module's exits.
-fn add_nonlocal_program(
-    site_request: &mut SiteRequest,
-    exits: &[NonlocalExit],
+/// Requests the entry of the function by which a thread of CPython waits. Returns None if there is
+/// no hook for it.
+fn request_wait(
+    site_request: SiteRequest,
     function: &Function,
-) -> Option<()> {
-    if site_request.purpose == Purpose::LeaveCalls {
-        let exit = exits.iter().find(|exit| exit.address == function.address)?;
-        let words = nonlocal::words(exit.stack_pointer.offset.into(), exit.stack_pointer.is_mangled).to_vec();
-        let program =
-            Program { words, addresses: Vec::new(), captured: Arc::default(), left_out: Vec::new() };
-        site_request.program = Some(Arc::new(program));
+    interpreter: python::Interpreter,
+    bias: Bias,
+) -> Option<SiteRequest> {
+    let (hook_set, program) = (HookSet::EVALUATOR_ENTRY, Some(Arc::new(interpreter.waiting_program(bias)?)));
+    can_enter(function, hook_set).then_some(SiteRequest { hook_set, program, ..site_request })
+}
+
+/// Requests the hooks of CPython's evaluator.
+fn request_evaluator(
+    site_request: &mut SiteRequest,
+    function: &Function,
+    interpreter: Result<python::Interpreter, python::Reason>,
+    bias: Bias,
+) -> Result<(), python::Reason> {
+    let interpreter = interpreter?;
+    if !can_enter(function, interpreter.hook_set()) {
+        return Err(python::Reason::Site);
     }
+    site_request.hook_set = interpreter.hook_set();
+    site_request.program = Some(Arc::new(interpreter.program(bias)));
+    Ok(())
+}
+
+/// Adds the program by which a watched function's entry tells the agent something: where a thread
+/// continues that leaves calls, or whether it may read the time stamp counter (`counter`: by which
+/// events are stamped). Returns None if the function is then of no use.
+fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool) -> Option<()> {
+    let only_watches = site_request.purpose == Purpose::Watch;
+    let program = match function.watch {
+        Some(Watch::NonlocalExit(KeptPointer { offset, is_mangled })) if only_watches => {
+            let words = nonlocal::words(offset.into(), is_mangled).to_vec();
+            Program { words, addresses: Vec::new(), captured: Arc::default(), left_out: Vec::new() }
+        }
+        Some(Watch::Prctl { behind }) if counter => {
+            let step = values::word(step::FORBID, behind, 0);
+            Program::beginning_with(step, site_request.program.as_deref()).ok()?
+        }
+        _ => return (!only_watches).then_some(()),
+    };
+    site_request.program = Some(Arc::new(program));
     Some(())
 }
 
@@ -125,6 +157,12 @@ impl<'a> Planner<'a> {
         [Clock::Tsc, Clock::Counter].iter().any(|ordering| *ordering as u32 == clock)
     }
 
+    /// Whether events are stamped with the time stamp counter.
+    pub(super) fn reads_counter(&self) -> bool {
+        let clock = self.shared.control().clock.load(Relaxed);
+        [Clock::Tsc, Clock::Sparse].iter().any(|counter| *counter as u32 == clock)
+    }
+
     /// Fails if values were requested and cannot be read for any function.
     pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
         if let (Some((interpreter, why)), None) = (self.values.no_python.take(), self.values.python) {
@@ -161,14 +199,15 @@ impl<'a> Planner<'a> {
         index: u32,
         mut act: impl FnMut(&mut ProcessModule, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
     ) {
-        let (pid, orders_threads) = (self.pid_of(index), self.orders_threads());
+        let (pid, orders_threads, counter) =
+            (self.pid_of(index), self.orders_threads(), self.reads_counter());
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.files.types), RefCell::new(&mut self.values));
             let interpreters = RefCell::new(&mut self.files.interpreters);
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
             let bias = Bias(module.record.bias);
-            let (file, exits) = (mapped.name(), module.nonlocal_exits().to_vec());
+            let file = mapped.name();
             let typed = || {
                 let identity = mapped.identity(pid)?;
                 let mut types = types.borrow_mut();
@@ -180,7 +219,6 @@ impl<'a> Planner<'a> {
             };
             let site_request = |function: &Function| {
                 let mut site_request = (self.policy.choose)(function, mapped.names(&file), &typed)?;
-                add_nonlocal_program(&mut site_request, &exits, function)?;
                 if site_request.purpose == Purpose::Evaluate {
                     let interpreter = match mapped.identity(pid) {
                         None => Err(python::Reason::Unreadable),
@@ -191,36 +229,24 @@ impl<'a> Planner<'a> {
                         }
                     };
                     if function.name == SAVE_THREAD {
-                        site_request.hook_set = HookSet::EVALUATOR_ENTRY;
-                        let program = interpreter.ok()?.waiting_program(bias)?;
-                        site_request.program = Some(Arc::new(program));
-                        return can_enter(function, site_request.hook_set).then_some(site_request);
+                        return request_wait(site_request, function, interpreter.ok()?, bias);
                     }
-                    let can_enter =
-                        |interpreter: &python::Interpreter| can_enter(function, interpreter.hook_set());
                     let mut values = values.borrow_mut();
-                    match interpreter {
-                        Ok(interpreter) if !can_enter(&interpreter) => {
-                            values.no_python = Some((mapped.name(), python::Reason::Site));
-                            return None;
-                        }
-                        Ok(interpreter) => {
-                            values.python = Some(site_request.tracers);
-                            site_request.hook_set = interpreter.hook_set();
-                            site_request.program = Some(Arc::new(interpreter.program(bias)));
-                        }
-                        Err(why) => {
-                            values.no_python = Some((mapped.name(), why));
-                            return None;
-                        }
+                    if let Err(why) = request_evaluator(&mut site_request, function, interpreter, bias) {
+                        values.no_python = Some((mapped.name(), why));
+                        return None;
                     }
+                    values.python = Some(site_request.tracers);
                 }
                 if site_request.hook_set.knows_goroutine() && !orders_threads {
                     site_request.leave_goroutines_out();
                 }
                 values.borrow_mut().note(&site_request, function);
-                let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
-                (!undecided).then_some(site_request)
+                if site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided) {
+                    return None;
+                }
+                add_watch(&mut site_request, function, counter)?;
+                Some(site_request)
             };
             act(module, &site_request, &mut self.stubs);
         }

@@ -1,5 +1,4 @@
-//! The functions of a library through which threads leave calls without their returns, where the
-//! selection reaches no function of the library.
+//! The watched functions of a library, where the selection reaches no function of the library.
 
 use crate::plan::cache;
 use crate::plan::contents::{Contents, Failure};
@@ -9,9 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Returns the functions of a library through which threads leave calls without their returns. None
-/// if it has none that can be patched.
-pub fn nonlocal_exits(
+/// Returns the watched functions of a library. None if it has none that can be patched.
+pub fn watched_functions(
     contents: &Contents<'_>,
     name: &str,
     interrupted: &Arc<AtomicBool>,
@@ -20,7 +18,7 @@ pub fn nonlocal_exits(
     let few = Few { chosen_by: ChosenBy::default(), choose: &|_| Some(BTreeSet::new()) };
     let (mut binary, _) = cache::analyse(contents, name, search, Some(few), interrupted)?;
     let functions = std::mem::take(&mut binary.functions).into_iter();
-    let is_one = |function: &Function| function.is_traceable() && function.leaves_calls;
+    let is_one = |function: &Function| function.is_traceable() && function.watch.is_some();
     binary.functions = functions.filter(is_one).collect();
     Ok((!binary.functions.is_empty()).then_some(binary))
 }
