@@ -46,6 +46,17 @@ pub fn read(
     captured.read(returns, bytes).filter_map(shown).collect()
 }
 
+/// Returns the results of a call that has returned without them: a tail call entered the function,
+/// which returned for its caller, or there was no room for the values.
+pub fn unknown_results(captured: &Captured) -> Vec<FormattedValue> {
+    let unknown = |value: &calltap_trace::Value| FormattedValue {
+        name: value.name.clone(),
+        text: "?".to_owned(),
+        json: Value::Null,
+    };
+    captured.results.iter().map(unknown).collect()
+}
+
 /// Decodes the values of an entry or a return of a site.
 pub fn show(
     source: &dyn Source,
@@ -54,11 +65,15 @@ pub fn show(
     bytes: &[u8],
     code: &mut dyn FnMut(u64) -> Option<String>,
 ) -> Vec<FormattedValue> {
-    if bytes.is_empty() {
+    if bytes.is_empty() && !returns {
         return Vec::new();
     }
     let captured = source.meta().sites.get(site.0 as usize).and_then(|site| site.captured.as_deref());
-    captured.map(|captured| read(captured, returns, bytes, code)).unwrap_or_default()
+    match captured {
+        Some(captured) if bytes.is_empty() => unknown_results(captured),
+        Some(captured) => read(captured, returns, bytes, code),
+        None => Vec::new(),
+    }
 }
 
 /// Formats a call as `name(a=1, b=2)`, in place of the parameter list of a C++ name.

@@ -223,6 +223,11 @@ impl QueryContext {
         values::read(captured, returns, bytes, &mut |address| self.function_at(process, address))
     }
 
+    /// Returns the results of a call of a site that has returned without them.
+    pub(super) fn unknown_results(&self, site: SiteId) -> Vec<FormattedValue> {
+        self.captured.get(&site).map(|captured| values::unknown_results(captured)).unwrap_or_default()
+    }
+
     /// Describes the values captured at a site.
     pub(super) fn captured_of(&self, site: SiteId) -> Option<&Captured> {
         self.captured.get(&site).map(|captured| &**captured)

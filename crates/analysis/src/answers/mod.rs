@@ -222,11 +222,14 @@ impl Visitor for Forwarder<'_> {
         self.before = self.before.max(call.end);
         let frame = self.frames.pop();
         let arguments = self.values.open.pop_if(|(depth, ..)| *depth >= self.frames.len());
-        let results = match call.ending {
+        let mut results = match call.ending {
             Ending::Returned => std::mem::take(&mut self.values.next),
             _ => Vec::new(),
         };
         let Some(Frame { function, parent, wanted: true }) = frame else { return };
+        if results.is_empty() && !call.ending.is_cut() {
+            results = self.known.unknown_results(call.site);
+        }
         let (_, arguments, callers) = arguments.unwrap_or_default();
         let open = self.open.of(function);
         *open = open.saturating_sub(1);

@@ -145,7 +145,7 @@ impl<'a> GraphText<'a> {
             self.call(buffer, enter.site, &arguments);
         }
         buffer.extend_from_slice(if leaf.is_some() { b";" } else { b" {" });
-        if let Some((end, results)) = leaf.filter(|(_, results)| !results.is_empty()) {
+        if let Some((end, results)) = leaf {
             let results = self.values(thread, end, enter.site, true, results);
             push_results(buffer, &results);
         }
@@ -165,8 +165,9 @@ impl<'a> GraphText<'a> {
         }
         if call.ending.is_cut() {
             buffer.extend_from_slice(format!(" /* {} */", call.ending.name()).as_bytes());
-        } else if call.ending == Ending::Returned && !details.values.is_empty() {
-            let results = self.values(thread, call.end, call.site, true, details.values);
+        } else {
+            let own = if call.ending == Ending::Returned { details.values } else { &[] };
+            let results = self.values(thread, call.end, call.site, true, own);
             push_results(buffer, &results);
         }
         self.spent(buffer, details.spent);

@@ -166,8 +166,9 @@ impl<'a> JsonText<'a> {
         object["duration_ns"] = known(call.total);
         object["self_ns"] = known(call.self_ticks);
         object["end"] = call.ending.name().into();
-        if call.ending == Ending::Returned {
-            self.values(object, "results", (thread, call.end), call.site, captured);
+        if !is_cut {
+            let own = if call.ending == Ending::Returned { captured } else { &[] };
+            self.values(object, "results", (thread, call.end), call.site, own);
         }
     }
 

@@ -321,7 +321,9 @@ fn leaf_end<'a>(stack: &Stack, next: Option<&(Event, &'a [u8])>, sites: u32) -> 
     let (next, results) = next?;
     let EventKind::Exit { pops } = next.kind else { return None };
     let ends = stack.is_ended_by(checked_site(next.site, sites), pops);
-    ends.then(|| (next.ticks.max(stack.now()), *results))
+    // The return of a caller that has jumped to the innermost function has the caller's results.
+    let own = if stack.top() == Some(next.site) { results } else { &[][..] };
+    ends.then(|| (next.ticks.max(stack.now()), own))
 }
 
 fn layout(source: &dyn Source, asked: Layout) -> Layout {

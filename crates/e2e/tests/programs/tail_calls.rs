@@ -71,6 +71,31 @@ fn tail_callers_return_correct_results() {
     }
 }
 
+#[test]
+fn results_of_functions_that_a_tail_call_enters_are_unknown() {
+    for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")).chain([GCC]) {
+        let program = compile(build, &["tail_calls.c"], &[]);
+        let flags = ["-F", "direct,pauses", "-R", "direct@retval/d64", "-R", "pauses@retval/d64"];
+        let recording = record(&program, &flags, &Expect::default());
+        let trace = recording.trace.to_string_lossy().into_owned();
+        let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+        let line = |start: &str| replay.lines().find(|line| line.contains(start)).map(str::to_owned);
+        let inner = line(" pauses()").unwrap_or_default();
+        assert!(inner.ends_with("pauses(); /* ret=? */"), "{}: {replay}", recording.what);
+        assert!(replay.contains("} /* ret=18 */"), "{}: {replay}", recording.what);
+        let lines = calltap_run(&["replay", "-i", &trace, "--format", "json"]).stdout;
+        let results: Vec<String> = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .filter(|line| line["results"].is_object() && line["function"] == "pauses")
+            .map(|line| line["results"]["retval"].to_string())
+            .collect();
+        assert!(!results.is_empty() && results.iter().all(|result| result == "null"), "{results:?}");
+        let histogram = calltap_run(&["histogram", "pauses@retval", "-i", &trace]).stdout;
+        assert!(histogram.contains("unreadable"), "{}: {histogram}", recording.what);
+    }
+}
+
 /// Detaches, or switches a function off, while a call is open that has jumped to another function,
 /// and compares the recording behind the two entries.
 fn check_left(build: &Build, off: Option<&str>, expected: &[&str]) {
