@@ -23,7 +23,7 @@ impl TscLine {
     pub fn ticks(&self, now_ns: u64) -> u64 {
         let now_ns = now_ns.wrapping_sub(self.ahead_ns.load(Relaxed));
         let since = u128::from(now_ns.saturating_sub(self.origin_ns.load(Relaxed)));
-        let ticks = since * u128::from(self.rate.load(Relaxed)) >> 32;
+        let ticks = (since * u128::from(self.rate.load(Relaxed))) >> 32;
         self.origin_ticks.load(Relaxed).wrapping_add(ticks as u64)
     }
 

@@ -3,6 +3,7 @@
 use crate::error::Error;
 
 pub mod followed;
+mod requests;
 pub mod sharing;
 pub mod standstill;
 pub mod stop_times;

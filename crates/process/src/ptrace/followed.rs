@@ -3,11 +3,8 @@
 //!
 //! A tracer is a thread. When it ends, the kernel releases all its tracees with the signals that
 //! were on their way.
-//!
-//! Unsafe because signals may be any number, and some requests have no safe wrapper.
-#![allow(unsafe_code)]
 
-use crate::ptrace::standstill;
+use crate::ptrace::{requests, standstill};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -53,33 +50,20 @@ pub enum Quiet {
 /// Returns the next event of a tracee of the calling thread; `child` is the one that is this
 /// process's child.
 pub fn next(child: Option<u32>) -> Result<(u32, Event), Quiet> {
-    const OPTIONS: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
-    // SAFETY: zeros are a valid siginfo_t, which the call fills in; the accessors read what waitid
-    // sets.
-    let (tid, has_ended) = unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        // A child of this process is left for the thread that started it.
-        if libc::waitid(libc::P_ALL, 0, &mut info, OPTIONS | libc::WNOWAIT) != 0 {
-            return Err(if Errno::last() == Errno::ECHILD { Quiet::None } else { Quiet::Yet });
-        }
-        if info.si_pid() == 0 {
-            return Err(Quiet::Yet);
-        }
-        let ended = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
-        (info.si_pid(), ended)
+    let (pid, has_ended) = match requests::reporting() {
+        Ok(Some(report)) => report,
+        Err(Errno::ECHILD) => return Err(Quiet::None),
+        Ok(None) | Err(_) => return Err(Quiet::Yet),
     };
-    if has_ended && child == Some(tid as u32) {
-        return Ok((tid as u32, Event::ChildEnded));
+    let tid = pid.as_raw() as u32;
+    // A child of this process is left for the thread that started it.
+    if has_ended && child == Some(tid) {
+        return Ok((tid, Event::ChildEnded));
     }
-    let mut status = 0;
-    // SAFETY: the call writes one int.
-    if unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG) } != tid {
-        return Ok((tid as u32, Event::Ended));
-    }
-    Ok((tid as u32, event(tid, status)))
+    Ok((tid, requests::take_report(pid).map_or(Event::Ended, |status| event(pid, status))))
 }
 
-fn event(tid: i32, status: i32) -> Event {
+fn event(pid: Pid, status: i32) -> Event {
     if !libc::WIFSTOPPED(status) {
         return Event::Ended;
     }
@@ -87,27 +71,28 @@ fn event(tid: i32, status: i32) -> Event {
     let event = match status >> 16 {
         0 => Event::Signal(signal),
         libc::PTRACE_EVENT_EXEC => {
-            Event::Exec(ptrace::getevent(Pid::from_raw(tid)).map_or(tid as u32, |former| former as u32))
+            let tid = || pid.as_raw() as u32;
+            Event::Exec(ptrace::getevent(pid).map_or_else(|_| tid(), |former| former as u32))
         }
         EVENT_STOP if signal != libc::SIGTRAP => Event::Stop,
         _ => Event::Other,
     };
     if event != Event::Stop {
-        standstill::note(tid as u32);
+        standstill::note(pid.as_raw() as u32);
     }
     event
 }
 
 /// Resumes a thread, with this signal (0: none).
 pub fn run(tid: u32, signal: i32) {
-    // SAFETY: no pointers. A tracee that has ended meanwhile needs nothing.
-    unsafe { libc::ptrace(libc::PTRACE_CONT, tid as libc::pid_t, 0usize, signal as usize) };
+    // A tracee that has ended meanwhile needs nothing.
+    let _ = requests::resume(Pid::from_raw(tid as i32), false, signal);
 }
 
 /// Leaves a thread stopped for as long as it would be without calltap.
 pub fn stay_stopped(tid: u32) {
-    // SAFETY: as above.
-    unsafe { libc::ptrace(libc::PTRACE_LISTEN, tid as libc::pid_t, 0usize, 0usize) };
+    // As above.
+    let _ = requests::listen(Pid::from_raw(tid as i32));
 }
 
 /// Whether two processes share their memory. True if the kernel does not answer.
@@ -117,9 +102,5 @@ pub fn may_share_memory(one: u32, other: u32) -> bool {
 
 /// Whether two processes have the same memory. None if the kernel does not answer.
 pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
-    const KCMP_VM: i32 = 1;
-    // SAFETY: the call compares; no pointers.
-    let order =
-        unsafe { libc::syscall(libc::SYS_kcmp, one as libc::pid_t, other as libc::pid_t, KCMP_VM, 0, 0) };
-    (order >= 0).then_some(order == 0)
+    requests::has_same_memory(Pid::from_raw(one as i32), Pid::from_raw(other as i32)).ok()
 }

@@ -5,9 +5,6 @@
 //! calls by itself; calltap at once restarts those that end with EINTR, unless a signal is pending
 //! that could be the reason. A time-out of such a call begins anew. If calltap is killed between
 //! the two, the call ends as after a SIGSTOP.
-//!
-//! Unsafe because some ptrace requests have no safe wrapper.
-#![allow(unsafe_code)]
 
 mod all;
 mod faults;
@@ -25,6 +22,7 @@ pub use not_held::NotHeld;
 pub use trip::{Interrupted, Trip};
 
 use crate::proc;
+use crate::ptrace::requests;
 use crate::ptrace::tracees::{self, Reaper};
 use crate::ptrace::urgent::{Urgent, is_background};
 use crate::ptrace::wait::{self, Report};
@@ -403,24 +401,7 @@ fn has_ended(tid: u32) -> bool {
 
 /// Returns the address of a thread's `struct rseq`, if it is registered.
 fn rseq_area(tid: u32) -> Option<u64> {
-    const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
-    /// `struct ptrace_rseq_configuration`: address; size and signature; flags.
-    type Configuration = [u64; 3];
-    let get = |pid: Pid| {
-        let mut configuration: Configuration = [0; 3];
-        // SAFETY: the kernel writes no more than these bytes.
-        let size = unsafe {
-            libc::ptrace(
-                GET_RSEQ_CONFIGURATION,
-                pid.as_raw(),
-                size_of::<Configuration>(),
-                &raw mut configuration,
-            )
-        };
-        Errno::result(size).map(|size| (size as usize, configuration))
-    };
-    let (size, [at, ..]) = request(tid, get).ok()?;
-    (size == size_of::<Configuration>() && at != 0).then_some(at)
+    request(tid, requests::rseq_area).ok().filter(|at| *at != 0)
 }
 
 #[cfg(test)]

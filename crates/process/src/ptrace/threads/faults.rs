@@ -1,11 +1,7 @@
 //! Signals that the kernel raises for an instruction: breakpoints, single steps and faults.
-//!
-//! Unsafe because a ptrace request has no safe wrapper.
-#![allow(unsafe_code)]
 
 use super::helper_tracer::request;
-use nix::errno::Errno;
-use nix::unistd::Pid;
+use crate::ptrace::requests::{AT_ONCE, SignalInfo, pending_signals};
 
 /// Signals that the kernel raises for an instruction.
 pub(super) const FAULTS: [i32; 6] =
@@ -24,30 +20,13 @@ pub const FAULT_SIGNALS: u64 = {
 /// Whether a stopped thread has executed an instruction that raised a signal whose handler has not
 /// begun: a breakpoint, a single step or a fault.
 pub(super) fn has_faulted(tid: u32) -> bool {
-    const PEEKSIGINFO: u32 = 0x4209;
     /// Signals of the thread's queue that are read at most.
     const MOST: u64 = 1 << 10;
-    /// `struct ptrace_peeksiginfo_args`: start and number.
-    #[repr(C)]
-    struct Which {
-        offset: u64,
-        flags: u32,
-        count: i32,
-    }
-    let peek = |offset: u64| {
-        move |pid: Pid| {
-            let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
-            let which = Which { offset, flags: 0, count: pending.len() as i32 };
-            // SAFETY: the kernel reads `which`, and writes up to `count` siginfo_t of 128 bytes.
-            let found =
-                unsafe { libc::ptrace(PEEKSIGINFO, pid.as_raw(), &raw const which, pending.as_mut_ptr()) };
-            Errno::result(found).map(|found| (pending, found as usize))
-        }
-    };
+    let read = |offset: u64| request(tid, move |pid| pending_signals(pid, offset)).ok();
     // Codes of signals that processes send are not positive.
-    let is_fault = |info: &[i32; 32]| FAULTS.contains(&info[0]) && info[2] > 0;
+    let is_fault = |info: &SignalInfo| FAULTS.contains(&info[0]) && info[2] > 0;
     (0..MOST)
-        .step_by(4)
-        .map_while(|offset| request(tid, peek(offset)).ok().filter(|(_, found)| *found > 0))
+        .step_by(AT_ONCE)
+        .map_while(|offset| read(offset).filter(|(_, found)| *found > 0))
         .any(|(pending, found)| pending.iter().take(found).any(is_fault))
 }

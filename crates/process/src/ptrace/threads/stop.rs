@@ -4,19 +4,16 @@
 //! stop of a traced thread instead of the requested stop. In a group stop a traced thread accepts
 //! ptrace requests and can be resumed; when it is released, or its tracer ends, the kernel
 //! returns it to the group stop, unless SIGCONT has ended that meanwhile.
-//!
-//! Unsafe because a ptrace request that passes on any signal has no safe wrapper.
-#![allow(unsafe_code)]
 
 use super::faults::has_faulted;
 use super::helper_tracer::request;
 use super::{NotHeld, has_ended, interrupt};
 use crate::proc;
+use crate::ptrace::requests;
 use crate::ptrace::wait::{self, Report};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
-use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 /// How long to wait for a thread that only waits for a processor, on a busy machine.
@@ -88,10 +85,8 @@ pub(super) enum Resume {
 
 /// Resumes a stopped thread, with this signal delivered (0: none).
 pub(super) fn resume(tid: u32, how: Resume, signal: i32) -> Result<(), NotHeld> {
-    let kind = if how == Resume::Freely { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
-    // SAFETY: no pointers.
-    let resume = move |pid: Pid| unsafe { libc::ptrace(kind, pid.as_raw(), 0usize, signal as usize) };
-    request(tid, move |pid| Errno::result(resume(pid)).map(drop)).map_err(|errno| lost(tid, errno))
+    let to_system_call = how != Resume::Freely;
+    request(tid, move |pid| requests::resume(pid, to_system_call, signal)).map_err(|errno| lost(tid, errno))
 }
 
 pub(super) fn registers(tid: u32) -> Result<user_regs_struct, NotHeld> {
