@@ -10,7 +10,7 @@ use calltap_abi::event::code;
 use calltap_abi::{
     CHUNK_SIZE, Clock, Control, Image, NO_EVENTS, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub,
 };
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 /// Addresses of the agent's parts, since the session was joined.
 pub static IMAGE: Image = Image {
@@ -110,11 +110,32 @@ fn reads_counter(control: &Control) -> bool {
     [Clock::Tsc, Clock::Sparse].iter().any(|clock| *clock as u32 == control.clock.load(Relaxed))
 }
 
+/// Whether a thread of this process, or of one that it was forked from, may not read the time stamp
+/// counter. Threads inherit that from their creator.
+static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the calling thread may read the time stamp counter. Only where one may not, the thread
+/// asks the kernel: a seccomp filter of later on could kill it for the question. Where a filter
+/// does not allow the question, the answer is no.
+fn may_read_counter(control: &Control) -> bool {
+    !IS_FORBIDDEN.load(Relaxed) || control.unasked.load(Relaxed) == 0 && sys::may_read_counter()
+}
+
+/// Asks whether the thread by which the agent joins the session may read the time stamp counter.
+pub fn ask_for_counter(session: Session) {
+    let control = session.control();
+    let asks = reads_counter(control) && control.unasked.load(Relaxed) == 0;
+    IS_FORBIDDEN.store(asks && !sys::may_read_counter(), Relaxed);
+}
+
 /// Keeps the calling thread's hooks from reading the time stamp counter from here on. A thread that
 /// cannot be registered records no events.
 pub fn forbid_counter(session: Session) {
-    if reads_counter(session.control()) && registered(session).or_else(|| register_thread(session)).is_some()
-    {
+    if !reads_counter(session.control()) {
+        return;
+    }
+    IS_FORBIDDEN.store(true, Relaxed);
+    if registered(session).or_else(|| register_thread(session)).is_some() {
         word::forbid_counter();
     }
 }
@@ -162,7 +183,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
     word::sign(thread);
-    if !word::set(seen, thread, index, !reads_counter(control) || sys::may_read_counter()) {
+    if !word::set(seen, thread, index, may_read_counter(control)) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);
         ring::push_thread(session, index);

@@ -154,6 +154,7 @@ fn map_session(own: &[u8]) -> Option<()> {
     let session = Session::get()?;
     tell(session.control().clock.load(Relaxed) as usize);
     register::register_process(session)?;
+    register::ask_for_counter(session);
     Some(())
 }
 

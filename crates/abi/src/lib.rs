@@ -192,6 +192,8 @@ pub struct Control {
     pub programs: AtomicU32,
     /// 1 if a seccomp filter forbids the system call with which programs read memory.
     pub unreadable: AtomicU32,
+    /// 1 if a seccomp filter forbids to ask whether a thread may read the time stamp counter.
+    pub unasked: AtomicU32,
     /// Address of the program headers (AT_PHDR) of a process that the recorder attaches to; 0 if
     /// not given. The agent may be unable to read its own `/proc`: a process that changed its user
     /// is not dumpable, and a chroot may have none.

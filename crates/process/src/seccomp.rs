@@ -62,6 +62,8 @@ const CALLS: &[Call] = &[
     with("mmap", libc::SYS_mmap, &[(2, READ)]),
     with("mmap", libc::SYS_mmap, &[(2, READ | WRITE)]),
     with("mmap of code", libc::SYS_mmap, &[(2, READ | EXEC)]),
+    // The dynamic linker closes the gaps between the segments of a library.
+    with("mprotect", libc::SYS_mprotect, &[(2, 0)]),
     with("mprotect", libc::SYS_mprotect, &[(2, READ)]),
     with("mprotect", libc::SYS_mprotect, &[(2, READ | WRITE)]),
     perhaps("brk", libc::SYS_brk, &[]),
@@ -85,6 +87,8 @@ const CALLS: &[Call] = &[
     perhaps("clone", libc::SYS_clone, &[(0, THREAD)]),
     perhaps("membarrier", libc::SYS_membarrier, &[]),
     call("exit", libc::SYS_exit),
+    // A wait that a stop interrupts continues by this call.
+    call("restart_syscall", libc::SYS_restart_syscall),
 ];
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -95,6 +99,9 @@ const ACTION: u32 = libc::SECCOMP_RET_ACTION_FULL;
 /// Made only if the user asks for memory that a pointer leads to.
 const READING: Call = perhaps("process_vm_readv", libc::SYS_process_vm_readv, &[]);
 
+/// Made if the filters allow it.
+const ASKING: Call = perhaps("prctl", libc::SYS_prctl, &[(0, libc::PR_GET_TSC as u64)]);
+
 /// Returns the name of the first call that one of these filters does not allow.
 pub fn forbids(filters: &[Vec<Instruction>]) -> Option<&'static str> {
     CALLS.iter().find(|call| !pass(filters, call)).map(|call| call.name)
@@ -103,6 +110,11 @@ pub fn forbids(filters: &[Vec<Instruction>]) -> Option<&'static str> {
 /// Whether the filters let the agent have the kernel copy memory of the process.
 pub fn allow_reading(filters: &[Vec<Instruction>]) -> bool {
     pass(filters, &READING)
+}
+
+/// Whether the filters let the agent ask whether a thread may read the time stamp counter.
+pub fn allow_asking(filters: &[Vec<Instruction>]) -> bool {
+    pass(filters, &ASKING)
 }
 
 fn pass(filters: &[Vec<Instruction>], call: &Call) -> bool {

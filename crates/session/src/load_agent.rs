@@ -52,10 +52,18 @@ const RTLD_NOW: u64 = 2;
 /// Functions of the C library to call. The second is the name of the first before glibc 2.34.
 const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 
+/// System calls that the agent makes only if all filters allow them.
+struct Allowed {
+    /// Those that read memory.
+    reading: bool,
+    /// That which asks whether a thread may read the time stamp counter.
+    asking: bool,
+}
+
 /// Checks that neither a seccomp filter nor the program itself keeps the agent from making system
-/// calls. Returns whether filters also allow reading memory.
-fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
-    let mut readable = true;
+/// calls.
+fn check_filters(target: &Target, stops: &mut Stops) -> Result<Allowed, Error> {
+    let mut allowed = Allowed { reading: true, asking: true };
     // The kernel reports only of a stopped thread whether its system calls raise SIGSYS. A program
     // without a handler for that signal would not survive them.
     let may_dispatch = proc::handles_signal(target.pid, libc::SIGSYS);
@@ -79,7 +87,8 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
         if is_dispatched {
             return Err(target.refuse(Reason::Dispatched).into());
         }
-        readable &= filters.as_deref().is_ok_and(seccomp::allow_reading);
+        allowed.reading &= filters.as_deref().is_ok_and(seccomp::allow_reading);
+        allowed.asking &= filters.as_deref().is_ok_and(seccomp::allow_asking);
         let why = match filters.as_deref().map(seccomp::forbids) {
             Ok(None) => continue,
             Ok(Some(call)) => Reason::Seccomp { call },
@@ -87,7 +96,7 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
         };
         return Err(target.refuse(why).into());
     }
-    Ok(readable)
+    Ok(allowed)
 }
 
 /// Returns why calltap cannot attach to a process that has no place for a session's files. In a
@@ -107,8 +116,9 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
 /// Loads the agent into a process, or finds it from an earlier attach, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
     let mut stops = Stops { threads: proc::threads(target.pid).len(), ..Stops::default() };
-    let readable = check_filters(target, &mut stops)?;
-    shared.control().unreadable.store(u32::from(!readable), Relaxed);
+    let allowed = check_filters(target, &mut stops)?;
+    shared.control().unreadable.store(u32::from(!allowed.reading), Relaxed);
+    shared.control().unasked.store(u32::from(!allowed.asking), Relaxed);
     shared.control().locked.store(u32::from(target.locks_memory()), Relaxed);
     describe_process(target, shared);
     let start = Instant::now();
