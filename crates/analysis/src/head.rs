@@ -94,7 +94,7 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     if !notes.is_empty() {
         text += &format!("# {}\n", notes.join(", "));
     }
-    text += sparse(source);
+    text += clock(source);
     text += &forked(source);
     text += &damage(totals);
     for complaint in source.complaints() {
@@ -131,13 +131,14 @@ pub fn part(source: &dyn Source) -> String {
         .unwrap_or_default()
 }
 
-/// Returns a line about what events of the sparse clock do not tell, if the trace has them.
-pub fn sparse(source: &dyn Source) -> &'static str {
-    match &source.meta().session {
-        Some(session) if session.clock == ClockKind::Sparse => {
+/// Returns a line about what the trace's clock does not tell, if there is such a thing.
+pub fn clock(source: &dyn Source) -> &'static str {
+    match source.meta().session.as_ref().map(|session| session.clock) {
+        Some(ClockKind::Sparse) => {
             "# sparse clock: calls that an exception or longjmp left stay open, with later calls beneath them, \
              until an outer call returns\n"
         }
+        Some(ClockKind::Coarse) => "# coarse clock: times are those of a 1 ms tick\n",
         _ => "",
     }
 }

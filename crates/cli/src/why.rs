@@ -97,7 +97,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     }
     let subject = match subject {
         QuestionSubject::File(path) => {
-            of_file(&question, &path, arguments)?;
+            of_file(&question, &path, None, arguments)?;
             return Ok(ExitCode::SUCCESS);
         }
         QuestionSubject::Program(command) => Subject::Program(command),
@@ -107,6 +107,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             duration: values::time_of(arguments, "duration")?,
         },
     };
+    let out = Output::create_file(arguments)?;
     let directory = scratch::directory(&std::env::temp_dir(), "calltap-why.")?;
     let recording = directory.path().join("calltap.data");
     let options = options(subject, &question, recording, arguments)?;
@@ -117,7 +118,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         Err(error) => return Ok(many::refused(&error)),
     };
     say(&outcome);
-    of_file(&question, &options.output, arguments)?;
+    of_file(&question, &options.output, out, arguments)?;
     let left = ExitCode::from(u8::from(!outcome.whole || outcome.failed.is_some()));
     Ok(outcome.status.map_or(left, ending::end_as))
 }
@@ -159,12 +160,16 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
     })
 }
 
-fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()> {
+/// Answers the question of a trace, into `out` if it is open already.
+fn of_file(question: &Question, path: &Path, out: Option<Output>, arguments: &Arguments) -> Result<()> {
     let reader = input::open(path)?;
     let counts = reader.meta().session.as_ref().is_some_and(|session| session.clock == ClockKind::Counter);
     if counts {
         let why = "the trace was recorded with '--clock counter': it has no durations";
         return Err(anyhow::Error::msg(why)).context(path.display().to_string());
+    }
+    if let Question::Why(_) = question {
+        view_flags::must_have_returns(reader.meta()).with_context(|| path.display().to_string())?;
     }
     reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
     if let Question::Futures(why) = question {
@@ -173,7 +178,7 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
         functions.try_for_each(|name| view_flags::must_be_future(reader.meta(), name))?;
     }
     question.functions().iter().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
-    let mut out = Output::create(arguments)?;
+    let mut out = out.map_or_else(|| Output::create(arguments), Ok)?;
     out.write_all(question.answer(&reader)?.as_bytes())?;
     out.finish()
 }

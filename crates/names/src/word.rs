@@ -211,8 +211,10 @@ pub fn split_list(list: &str) -> Vec<String> {
     }
     words.push(rest.trim().to_owned());
     // An empty list is an empty word, which clears the setting.
-    if words.len() > 1 {
+    if words.iter().any(|word| !word.is_empty()) {
         words.retain(|word| !word.is_empty());
+    } else {
+        words.truncate(1);
     }
     words
 }

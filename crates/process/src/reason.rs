@@ -156,6 +156,8 @@ calltap_sites::reasons! {
         "its controller does not answer another calltap command either", "wait, or end that calltap";
     NotAttached = "not-attached",
         "calltap is not attached to it: 'calltap attach -p PID' attaches, and 'calltap record -p PID' records", "calltap attach, or calltap record";
+    AnothersSession { user: u32 } = "anothers-session",
+        "a calltap of user {user} is attached to it", "run calltap as that user, or as root";
     Killed = "killed",
         "the calltap that traced it has ended without detaching: 'calltap detach' removes its code", "calltap detach";
     OtherVersion = "other-version",

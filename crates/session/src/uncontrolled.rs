@@ -179,7 +179,8 @@ impl Attached {
         let target = Target::known(pid)?;
         let Some(directory) = Directory::open_for(&target)? else {
             let inherited = Directory::open_inherited(&target)?;
-            return Err(target.refuse(inherited.map_or(Reason::NotAttached, |_| Reason::Orphan)).into());
+            let why = inherited.map_or_else(|| Directory::why_none(&target), |_| Reason::Orphan);
+            return Err(target.refuse(why).into());
         };
         let settings = Settings::load(&directory).filter(|settings| settings.stage == Stage::Attached);
         let shared = open_shared(&target, &directory)?;
@@ -348,7 +349,7 @@ impl Attached {
 /// Detaches from a process, whatever state its session is in.
 pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
     let target = Target::known(pid)?;
-    let not_attached = || Error::from(target.refuse(Reason::NotAttached));
+    let not_attached = || Error::from(target.refuse(Directory::why_none(&target)));
     let mut found = Directory::open_for(&target)?;
     if found.is_none() {
         found = Directory::open_inherited(&target)?;

@@ -108,6 +108,8 @@ pub struct Parameter {
 pub struct Signature {
     /// Parameters, in order.
     pub parameters: Vec<Parameter>,
+    /// Whether it may get further arguments: `...`, or no prototype.
+    pub takes_more: bool,
     /// Type of the result; None if there is none.
     pub result: Option<Type>,
     /// Position of the result when the function returns.
@@ -285,7 +287,9 @@ impl Types {
             let passed = parameters.iter_mut().map(|parameter| &mut parameter.passed);
             passed.chain(&mut returned).for_each(|passed| *passed = Passed::Unread(Unread::Convention));
         }
-        Some(Signature { parameters, result, returned, go_results: None })
+        let takes_more =
+            is_unprototyped || !self.children(place, gimli::DW_TAG_unspecified_parameters).is_empty();
+        Some(Signature { parameters, takes_more, result, returned, go_results: None })
     }
 
     /// Whether parameters and result of a function are described. Of a function that seems to have

@@ -98,6 +98,7 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
         1 => prop_oneof![0..4_u32, any::<u32>(), Just(u32::MAX)].prop_map(|pops| EventKind::Exit { pops }),
         1 => any::<(u32, u32)>().prop_map(|(entries, exits)| EventKind::Lost { entries, exits }),
         1 => prop_oneof![0..4_u32, Just(u32::MAX)].prop_map(|pops| EventKind::Left { pops }),
+        1 => prop_oneof![0..4_u32, Just(u32::MAX)].prop_map(|pops| EventKind::Outside { pops }),
         1 => prop_oneof![Just(EventKind::SwitchedOff), Just(EventKind::ThreadEnded)],
     ]
 }

@@ -205,7 +205,9 @@ fn evaluate(operand: &Operand, known: Option<&DescribedFunction>) -> Result<Comp
     match operand {
         Operand::Argument(n) => match parameter(*n) {
             Some(found) => passed(found, &format!("arg{n}"), register),
-            None if go.is_some() && *n <= 9 => have(register(n - 1), Content::Plain),
+            None if known.is_some_and(|known| !known.signature.takes_more) => {
+                Err(Reason::NoParameter { name: format!("arg{n}"), others: names(known) })
+            }
             None if *n <= 6 => have(argument(n - 1), Content::Plain),
             None => have(stack(n - 6), Content::Plain),
         },
@@ -235,13 +237,8 @@ fn evaluate(operand: &Operand, known: Option<&DescribedFunction>) -> Result<Comp
                 return Err(Reason::NoNames { name: name.clone() });
             };
             let found = known.signature.parameters.iter().find(|found| found.name.as_deref() == Some(name));
-            let names = || known.signature.parameters.iter().filter_map(|found| found.name.as_deref());
-            let others = || listed(&names().collect::<Vec<_>>());
-            passed(
-                found.ok_or_else(|| Reason::NoParameter { name: name.clone(), others: others() })?,
-                name,
-                register,
-            )
+            let missing = || Reason::NoParameter { name: name.clone(), others: names(Some(known)) };
+            passed(found.ok_or_else(missing)?, name, register)
         }
         Operand::Field(inner, name) => field(evaluate(inner, known)?, name, known),
         Operand::At(offset, inner) => {
@@ -250,6 +247,12 @@ fn evaluate(operand: &Operand, known: Option<&DescribedFunction>) -> Result<Comp
             have(inner.steps, Content::Address)
         }
     }
+}
+
+/// Lists the names of a function's parameters.
+fn names(known: Option<&DescribedFunction>) -> String {
+    let parameters = known.map_or(&[][..], |known| &known.signature.parameters);
+    listed(&parameters.iter().filter_map(|found| found.name.as_deref()).collect::<Vec<_>>())
 }
 
 /// Computes a result of a Go function, from 1.
@@ -354,6 +357,9 @@ fn value(mut have: Computed) -> Result<Computed, Reason> {
 }
 
 fn decide(term: &Term, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) -> Result<(), Reason> {
+    if is_result(&term.item.operand) {
+        return Err(Reason::ResultInCondition { name: term.item.name.clone() });
+    }
     let have = value(evaluate(&term.item.operand, known)?)?;
     let shape = match have.content {
         Content::Of(of) => Some(of.shape),

@@ -14,6 +14,8 @@ calltap_sites::reasons! {
         "'{name}' is known only when the function returns: it belongs to -R", "give it to -R";
     EntryOnly { name: String } = "known-at-entry",
         "'{name}' is known only when the function is entered: it belongs to -A", "give it to -A";
+    ResultInCondition { name: String } = "result-in-condition",
+        "'{name}' is known only when the function returns: a condition decides at its entry", "record it by -R, and look for the calls in the trace";
     TooMany { most: usize } = "too-many", "more than {most} values of a call", "read fewer";
     TooLong = "too-long", "the values of one call take too many steps to read", "read fewer";
     CallersAreNoNumber = "callers-no-number",

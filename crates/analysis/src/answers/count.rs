@@ -31,6 +31,8 @@ pub struct Count {
     /// Calls per second while all functions were on, if the program's sums were read then.
     rates: Option<HashMap<Function, f64>>,
     limit: Option<usize>,
+    /// Whether calls that do not satisfy a condition are not recorded.
+    is_conditional: bool,
 }
 
 impl QueryContext {
@@ -70,7 +72,9 @@ impl Question for Count {
         }
         let never = known.all_wanted().count().saturating_sub(rows.len()) as u64;
         if never > 0 {
-            text += &format!("# {} never called\n", counted(never, "function"));
+            let what =
+                if self.is_conditional { "without a call that satisfies --if" } else { "never called" };
+            text += &format!("# {} {what}\n", counted(never, "function"));
         }
         text
     }
@@ -91,7 +95,12 @@ impl Question for Count {
 impl Count {
     /// Shows at most `limit` rows.
     pub fn new(limit: Option<usize>) -> Count {
-        Count { functions: HashMap::new(), rates: None, limit }
+        Count { functions: HashMap::new(), rates: None, limit, is_conditional: false }
+    }
+
+    /// Counts calls that satisfy a condition; others are not recorded.
+    pub fn conditional(self, is_conditional: bool) -> Count {
+        Count { is_conditional, ..self }
     }
 
     /// Replaces the sums of the profile tracer by newer ones.

@@ -2,6 +2,7 @@
 //! address, and the clock.
 
 use super::elapsed::Elapsed;
+use super::entries_only::EntriesOnly;
 use super::numbers::{Numbers, UNKNOWN, UNKNOWN_WORD};
 use super::{By, EndedCall, Function};
 use crate::futures::Role;
@@ -61,6 +62,8 @@ pub struct QueryContext {
     pub lost: u64,
     /// Full names of functions that the overhead limit disabled.
     pub disabled: HashSet<String>,
+    /// Calls of functions of which only entries are recorded.
+    pub entries_only: EntriesOnly,
     /// Whether context switches are recorded; they arrive after the events of their time.
     pub(super) switches: bool,
     modules: HashMap<u32, Module>,
@@ -100,6 +103,7 @@ impl QueryContext {
             elapsed: Elapsed::default(),
             lost: 0,
             disabled: HashSet::new(),
+            entries_only: EntriesOnly::default(),
             switches: false,
             modules: HashMap::new(),
             functions: Vec::new(),
@@ -257,6 +261,11 @@ impl QueryContext {
     /// Returns the function of a site if it is asked about.
     pub(super) fn wanted(&self, site: SiteId) -> Option<Function> {
         Some(self.function_of(site)).filter(|(_, wanted)| *wanted).map(|(function, _)| function)
+    }
+
+    /// Whether a function with this full name is asked about.
+    pub fn asks_about(&self, name: &str) -> bool {
+        self.functions.iter().any(|function| function.wanted && function.name == name)
     }
 
     /// Iterates over all functions that are asked about.

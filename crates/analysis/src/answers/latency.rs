@@ -31,9 +31,9 @@ struct Row {
     /// Number of calls with a duration.
     timed: u64,
     cut: CutCalls,
-    /// Sum of the durations of all calls, from which the average is made.
+    /// Sum of the durations of all calls in ticks, from which the average is made.
     durations: u64,
-    /// Sum of the durations of outermost calls, which include recursive ones.
+    /// Sum of the durations of outermost calls in ticks, which include recursive ones.
     total: u64,
     min: u64,
     max: u64,
@@ -52,12 +52,13 @@ impl Row {
         self.timed + self.cut.total()
     }
 
-    fn add(&mut self, ns: u64, off: Option<Off>, outermost: bool, buckets: Buckets) {
+    /// Adds a call with a duration, in both units.
+    fn add(&mut self, (ticks, ns): (u64, u64), off: Option<Off>, outermost: bool, buckets: Buckets) {
         self.min = if self.timed == 0 { ns } else { self.min.min(ns) };
         self.max = self.max.max(ns);
         self.timed += 1;
-        self.durations = self.durations.saturating_add(ns);
-        self.total = self.total.saturating_add(if outermost { ns } else { 0 });
+        self.durations = self.durations.saturating_add(ticks);
+        self.total = self.total.saturating_add(if outermost { ticks } else { 0 });
         *self.buckets.entry(buckets.place(ns)).or_default() += 1;
         self.quantiles.record(ns);
         let Some(off) = off else { return };
@@ -133,7 +134,8 @@ impl Question for Latency {
             row.cut.add(ended.call.ending);
             return;
         }
-        row.add(known.ns(ended.call.total), known.off(ended.call.off), ended.outermost, self.buckets);
+        let ticks = ended.call.total;
+        row.add((ticks, known.ns(ticks)), known.off(ended.call.off), ended.outermost, self.buckets);
     }
 
     fn text(&self, known: &QueryContext) -> String {
@@ -143,7 +145,7 @@ impl Question for Latency {
                 By::Thread => format!(", thread {who}"),
                 _ => format!(", called by {who}"),
             });
-            let average = row.durations.checked_div(row.timed).unwrap_or(0);
+            let average = known.ns(row.durations).checked_div(row.timed).unwrap_or(0);
             let calls = counted(row.calls(), "call");
             let times = match row.timed {
                 0 => String::new(),
@@ -200,11 +202,11 @@ impl Question for Latency {
                     "timed": row.timed,
                     "unfinished": row.cut.total(),
                     "without_duration": row.cut.json(),
-                    "total_ns": row.total,
+                    "total_ns": known.ns(row.total),
                     "min_ns": row.min,
                     "max_ns": row.max,
                     "buckets": buckets(&row.buckets),
-                    "cpu_ns": off.and_then(|off| off.cpu(row.total)),
+                    "cpu_ns": off.and_then(|off| off.cpu(known.ns(row.total))),
                     "runnable_ns": off.map(|off| off.runnable),
                     "blocked_ns": off.map(|off| off.blocked),
                     "tracing_ns": off.map(|off| off.tracing),

@@ -24,7 +24,7 @@ pub enum Form {
 struct Sum {
     calls: u64,
     shown: u64,
-    /// Total time of outermost calls, which include recursive ones.
+    /// Total time of outermost calls in ticks, which include recursive ones.
     total: u64,
     longest: u64,
     /// Off-CPU part of `total`, in ticks.
@@ -147,7 +147,7 @@ impl Question for Lines {
             sum.longest = sum.longest.max(ns);
         }
         if !ending.is_cut() && ended.outermost {
-            sum.total = sum.total.saturating_add(ns);
+            sum.total = sum.total.saturating_add(ended.call.total);
             sum.off += ended.call.off;
         }
         sum.shown += 1;
@@ -181,7 +181,7 @@ impl Question for Lines {
                 vec![
                     known.calls(*function, sum.shown),
                     known.calls(*function, sum.calls),
-                    duration(sum.total),
+                    duration(known.ns(sum.total)),
                     duration(sum.longest),
                     known.off(sum.off).map_or("?".to_owned(), |off| duration(off.blocked)),
                     one_line(known.module(*function)).into(),
@@ -208,9 +208,9 @@ impl Question for Lines {
                 "module": known.module(*function),
                 "calls": sum.calls,
                 "slower": sum.shown,
-                "slower_ns": sum.total,
+                "slower_ns": known.ns(sum.total),
                 "max_ns": sum.longest,
-                "cpu_ns": off.and_then(|off| off.cpu(sum.total)),
+                "cpu_ns": off.and_then(|off| off.cpu(known.ns(sum.total))),
                 "runnable_ns": off.map(|off| off.runnable),
                 "blocked_ns": off.map(|off| off.blocked),
                 "tracing_ns": off.map(|off| off.tracing),

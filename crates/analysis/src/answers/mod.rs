@@ -10,6 +10,7 @@ mod count;
 mod count_by;
 mod cut;
 mod elapsed;
+mod entries_only;
 mod futures;
 mod histogram;
 mod known;
@@ -255,6 +256,7 @@ impl Visitor for Forwarder<'_> {
             let entered = Entered { thread, function, ticks: enter.ticks, arguments: &arguments };
             self.question.entered(self.known, &entered);
             self.question.enter(function);
+            self.known.entries_only.add(function);
         }
     }
 

@@ -12,7 +12,7 @@ mod spent;
 mod waits;
 
 use crate::error::Error;
-use crate::head::{damage, disabled_line, forked, part, sparse};
+use crate::head::{clock, damage, disabled_line, forked, part};
 use crate::names::Names;
 use crate::sources::drive::{Progress, checked_site, tell};
 use crate::sources::source::Source;
@@ -165,7 +165,7 @@ impl<'a> Text<'a> {
         if !matches!(self, Text::Json(_)) {
             buffer.extend_from_slice(disabled_line(source).as_bytes());
             buffer.extend_from_slice(part(source).as_bytes());
-            buffer.extend_from_slice(sparse(source).as_bytes());
+            buffer.extend_from_slice(clock(source).as_bytes());
         }
         match self {
             Text::Graph(text) => text.header(buffer),

@@ -108,6 +108,7 @@ fn of_process(
 ) -> Result<ExitCode> {
     let file = arguments.path("output").filter(|_| kind.streams());
     let printer = Printer::new(file.as_deref())?;
+    let out = if kind.streams() { None } else { Output::create_file(arguments)? };
     let attaches = matches!(options.subject, Subject::Process { .. });
     // A program that calltap has started writes to the same terminal, so the answer is not drawn
     // there.
@@ -155,7 +156,7 @@ fn of_process(
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
-        let mut out = Output::create(arguments)?;
+        let mut out = out.map_or_else(|| Output::create(arguments), Ok)?;
         answer(&mut listener, kind, disabled, &mut out)?;
         out.finish()?;
     }
@@ -207,14 +208,18 @@ fn of_file(
 fn answer(
     listener: &mut Listener<Answer>,
     kind: &Kind,
-    disabled: Vec<String>,
+    mut disabled: Vec<String>,
     out: &mut dyn Write,
 ) -> Result<()> {
     listener.known.disabled = disabled.iter().cloned().collect();
+    // The sentence names the first ones.
+    disabled.sort_by_key(|name| !listener.known.asks_about(name));
     out.write_all(listener.question.take().as_bytes())?;
+    let without_ends = listener.known.entries_only.sentence(&listener.known).filter(|_| !kind.sums());
     if kind.json {
         let mut object = listener.json(kind.name);
         object[disabled::KEY] = disabled.into();
+        object["entries_only"] = listener.known.entries_only.calls().into();
         // With one object per line, as in a stream, this object is a line too.
         let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
         writeln!(out, "{text}")?;
@@ -222,7 +227,12 @@ fn answer(
         if let Some(line) = disabled::sentence(disabled, Some(listener.known.traced())) {
             writeln!(out, "# {line}")?;
         }
+        if let Some(line) = without_ends {
+            writeln!(out, "# {line}")?;
+        }
         out.write_all(listener.question.text(&listener.known).as_bytes())?;
+    } else if let Some(line) = without_ends {
+        tell!("calltap: {line}");
     }
     Ok(())
 }

@@ -37,6 +37,8 @@ pub struct Kind {
     width: Option<usize>,
     /// Globs of the types of futures.
     types: Vec<String>,
+    /// Whether calls that do not satisfy a condition are left out.
+    is_conditional: bool,
     /// Bytes of the stack that callers are unwound from; `None` if they are not unwound.
     stack_bytes: Option<u64>,
     /// The values of calls that are read.
@@ -145,7 +147,21 @@ impl Kind {
         };
         let sorted = output::is_file(arguments) || of_file;
         let width = output::line_width(arguments);
-        Ok(Kind { name, functions, python, json, query, limit, width, types, stack_bytes, read, sorted })
+        let is_conditional = !arguments.texts("if").is_empty();
+        Ok(Kind {
+            name,
+            functions,
+            python,
+            json,
+            query,
+            limit,
+            width,
+            types,
+            is_conditional,
+            stack_bytes,
+            read,
+            sorted,
+        })
     }
 
     /// Returns the globs of the functions that are asked about, of C or of Python; none if every
@@ -167,7 +183,7 @@ impl Kind {
         let limit = self.limit.map(|limit| limit as u64);
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
         match self.query {
-            Query::Count => Answer::Count(Count::new(self.limit)),
+            Query::Count => Answer::Count(Count::new(self.limit).conditional(self.is_conditional)),
             Query::CountBy(by) => Answer::CountBy(CountBy::new(by, self.limit).fitting(self.width)),
             Query::Histogram(widths, by) => Answer::Histogram(Histogram::new(widths, by)),
             Query::Span(buckets) => {
@@ -270,11 +286,8 @@ impl Kind {
 
     /// Checks that a trace has the tracers and values that an answer needs.
     pub fn check(&self, meta: &Meta) -> Result<()> {
-        let tracers = meta.session.iter().flat_map(|session| &session.tracers);
-        let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
-        // A file without a session record may have the events of any tracer.
-        if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
-            bail!("the trace was recorded without the function_graph tracer: it has no durations");
+        if !self.sums() {
+            view_flags::must_have_returns(meta)?;
         }
         if matches!(self.query, Query::Futures(_)) {
             view_flags::must_have_futures(meta)?;

@@ -2,6 +2,7 @@
 
 use crate::command_line::arguments::{Arguments, is_standard};
 use crate::command_line::processes;
+use crate::command_line::table::RECORDING;
 use anyhow::{Result, bail};
 use calltap_trace::TraceReader;
 use std::ffi::OsString;
@@ -41,6 +42,9 @@ impl QuestionSubject {
             },
             _ => bail!("more than one subject: name one of '-p PID', '-- PROGRAM' and FILE, a trace"),
         };
+        if let QuestionSubject::File(path) = &subject {
+            arguments.refuse_with_trace(RECORDING, path)?;
+        }
         match words.last().map(Path::new).filter(|word| TraceReader::is_trace(word)) {
             Some(another) => bail!(
                 "{}: more than one subject: name one of '-p PID', '-- PROGRAM' and FILE, a trace",

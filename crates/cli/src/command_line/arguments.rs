@@ -1,6 +1,8 @@
 //! The flags and operands that the user gave, by the names of the
 //! [table](crate::command_line::table).
 
+use crate::command_line::table::Flag;
+use anyhow::{Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +60,18 @@ impl Arguments {
     /// Returns the value of a flag as text.
     pub fn text(&self, name: &str) -> Option<String> {
         self.texts(name).pop()
+    }
+
+    /// Fails if one of these flags is given, which have no effect on a trace.
+    pub fn refuse_with_trace(&self, flags: &[Flag], trace: &Path) -> Result<()> {
+        match flags.iter().find(|flag| self.is_given(flag.long)) {
+            Some(flag) => bail!(
+                "{}: --{} acts while calls are recorded, and this is a trace: use it with '-p PID' or '-- PROGRAM', or with 'calltap record'",
+                trace.display(),
+                flag.long
+            ),
+            None => Ok(()),
+        }
     }
 
     /// Returns the trace to show, if one is named: as an operand or, as in other commands, by `-i`.

@@ -7,10 +7,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use calltap_session::{CallTrigger, Flight, KeepRules, Slow, Subject, Subtree, Trigger};
 use calltap_trace::{Action, SlowRule};
 
-/// Message of commands that show a trace instead of a process.
-pub const OF_PROCESS: &str =
-    "--graph, --callers and --depth: with -p PID; of a part of a trace: report, replay, graph and export";
-
 /// Parses a rule such as `handle_request>10ms`.
 pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
     let (function, time) = text.rsplit_once('>').unwrap_or((text, ""));

@@ -8,7 +8,7 @@ mod tools;
 mod traces;
 mod why;
 
-pub use flags::MAX_WAIT;
+pub use flags::{LOOKING, MAX_WAIT, RECORDING};
 
 /// Returns all commands, in the order of help and manual.
 pub fn commands() -> impl Iterator<Item = &'static Command> {

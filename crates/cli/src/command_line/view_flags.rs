@@ -5,7 +5,7 @@ use crate::command_line::arguments::Arguments;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::futures::Role;
 use calltap_analysis::{Names, NotOneOf, Word, demangle, nearest_names, report, why};
-use calltap_trace::Meta;
+use calltap_trace::{Meta, TracerKind};
 use std::str::FromStr;
 
 /// Returns an error, with the nearest names, if a pattern matches no function of the trace.
@@ -22,6 +22,17 @@ pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
         format!("; nearest: {}", near.join(", "))
     };
     bail!("no function of the trace matches '{pattern}'{hint}")
+}
+
+/// Returns an error if the trace has no returns, and so no durations.
+pub fn must_have_returns(meta: &Meta) -> Result<()> {
+    let tracers = meta.session.iter().flat_map(|session| &session.tracers);
+    let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
+    // A file without a session record may have the events of any tracer.
+    if !kinds.is_empty() && !kinds.contains(&TracerKind::FunctionGraph) {
+        bail!("the trace was recorded without the function_graph tracer: it has no durations");
+    }
+    Ok(())
 }
 
 /// Returns an error if the trace has no polled futures.

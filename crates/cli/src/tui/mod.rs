@@ -12,7 +12,7 @@ mod states;
 mod table;
 
 use crate::command_line::arguments::Arguments;
-use crate::command_line::keep;
+use crate::command_line::table::LOOKING;
 use crate::input;
 use crate::observed::ObservedProcess;
 use crate::terminal::key_effect::KeyEffect;
@@ -50,8 +50,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!("tui needs a terminal: without one use 'calltap report', 'calltap top' or 'calltap view'");
     }
     match &pids[..] {
-        [] if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
-        [] => file(path.unwrap_or_else(|| "calltap.data".into()), output::is_short(arguments)),
+        [] => {
+            let path = path.unwrap_or_else(|| "calltap.data".into());
+            arguments.refuse_with_trace(LOOKING, &path)?;
+            file(path, output::is_short(arguments))
+        }
         pids => all_of(pids, arguments),
     }
 }

@@ -15,7 +15,7 @@ pub mod source;
 mod subject;
 
 use crate::command_line::arguments::{Arguments, is_standard};
-use crate::command_line::keep;
+use crate::command_line::table::LOOKING;
 use crate::command_line::values;
 use crate::input;
 use crate::observed::ObservedProcess;
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let pids = crate::command_line::processes::all(arguments)?;
     if let Some(page) = arguments.path("save") {
         return match pids.first() {
-            None => save(&arguments.shown().unwrap_or_else(|| "calltap.data".into()), &page, arguments),
+            None => save(&trace(arguments)?, &page, arguments),
             Some(pid) => bail!("--save needs a trace: 'calltap record -p {pid}' makes one"),
         };
     }
@@ -54,10 +54,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     match (arguments.shown(), &pids[..]) {
         (Some(_), [_, ..]) => bail!("a trace and '-p PID' exclude each other: name one of them"),
-        (_, []) if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
-        (path, []) => file(path.unwrap_or_else(|| "calltap.data".into()), port, arguments),
+        (_, []) => file(trace(arguments)?, port, arguments),
         (None, pids) => all_of(pids, port, arguments),
     }
+}
+
+/// Returns the trace to show. Flags of the recording would have no effect on it.
+fn trace(arguments: &Arguments) -> Result<PathBuf> {
+    let path = arguments.shown().unwrap_or_else(|| "calltap.data".into());
+    arguments.refuse_with_trace(LOOKING, &path)?;
+    Ok(path)
 }
 
 fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {

@@ -69,7 +69,13 @@ impl Types {
         if is_other {
             parameters.iter_mut().for_each(|of| of.passed = Passed::Unread(Unread::Convention));
         }
-        Some(Signature { parameters, result: None, returned: None, go_results: Some(results) })
+        Some(Signature {
+            parameters,
+            takes_more: false,
+            result: None,
+            returned: None,
+            go_results: Some(results),
+        })
     }
 
     /// Returns the locations of a function's parameters at its entry, by their descriptions.

@@ -140,7 +140,9 @@ fn event<const SLOTS: usize>(
         match spelt(streams)? {
             Spelt::Symbol(symbol) => predictor.learn(symbol),
             Spelt::Alone(site, kind) => {
-                if let EventKind::Exit { pops } | EventKind::Left { pops } = kind {
+                if let EventKind::Exit { pops } | EventKind::Left { pops } | EventKind::Outside { pops } =
+                    kind
+                {
                     predictor.close(pops);
                 }
                 (out.site, out.kind) = (SiteId(site), kind);
@@ -217,6 +219,9 @@ fn spelt(streams: &mut Streams) -> Result<Spelt, Damage> {
                         SWITCHED_OFF => EventKind::SwitchedOff,
                         THREAD_ENDED => EventKind::ThreadEnded,
                         RESUMED => EventKind::Resumed,
+                        outside if outside >= FIRST_OUTSIDE => {
+                            EventKind::Outside { pops: narrow(outside - FIRST_OUTSIDE)? }
+                        }
                         left => EventKind::Left { pops: narrow(left - FIRST_LEFT)? },
                     },
                     _ => EventKind::Lost { entries, exits },

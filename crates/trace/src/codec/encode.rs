@@ -232,9 +232,8 @@ impl ThreadEncoder {
             }
             kind => {
                 let number = match kind {
-                    // The format has no parts of a trace: the file only tells that the calls did
-                    // not return.
-                    EventKind::Left { pops } | EventKind::Outside { pops } => FIRST_LEFT + u64::from(pops),
+                    EventKind::Left { pops } => FIRST_LEFT + u64::from(pops),
+                    EventKind::Outside { pops } => FIRST_OUTSIDE + u64::from(pops),
                     EventKind::SwitchedOff => SWITCHED_OFF,
                     EventKind::ThreadEnded => THREAD_ENDED,
                     EventKind::Resumed => RESUMED,

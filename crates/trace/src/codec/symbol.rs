@@ -32,6 +32,9 @@ pub(crate) const FIRST_LEFT: u64 = 2;
 pub(crate) const THREAD_ENDED: u64 = FIRST_LEFT + (1 << 32);
 /// Number behind such a [`LOST`]: a frame of the site is open again.
 pub(crate) const RESUMED: u64 = THREAD_ENDED + 1;
+/// Least number behind such a [`LOST`], above all of those, that counts frames which continue
+/// outside of the recorded part; the count is added to it.
+pub(crate) const FIRST_OUTSIDE: u64 = RESUMED + 1;
 const TOP: u64 = 7;
 /// Kind of a symbol that is spelt out as the one this caller last had; symbols of kind [`TOP`] are
 /// never spelt out.

@@ -272,6 +272,27 @@ pub const LOOKING: &[Flag] = &[
     MAX_OVERHEAD,
     BUFFER_SIZE,
 ];
+/// Flags of these commands that act while calls are recorded, and not on a trace.
+pub const RECORDING: &[Flag] = &[
+    TRACER,
+    NOTRACE,
+    IF,
+    LATER,
+    BUFFER_SIZE,
+    STACK_SIZE,
+    PATCH_MODE,
+    ALLOW_INT3,
+    PATCH_LOG,
+    LIBCALLS,
+    DISCOVERY,
+    EVENTS,
+    KERNEL,
+    NO_SCHED,
+    MAX_OVERHEAD,
+    CHILDREN,
+    ANSWER_DURATION,
+    INTERVAL,
+];
 /// Flags that select the calls that the recorder keeps.
 pub const GRAPH: Flag =
     many(value("graph", None, "GLOB", "Keep only calls of these functions, with all callees."));
