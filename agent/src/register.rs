@@ -114,11 +114,16 @@ fn reads_counter(control: &Control) -> bool {
 /// counter. Threads inherit that from their creator.
 static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the calling thread may read the time stamp counter. Only where one may not, the thread
-/// asks the kernel: a seccomp filter of later on could kill it for the question. Where a filter
-/// does not allow the question, the answer is no.
-fn may_read_counter(control: &Control) -> bool {
-    !IS_FORBIDDEN.load(Relaxed) || control.unasked.load(Relaxed) == 0 && sys::may_read_counter()
+/// Whether the calling thread may read the time stamp counter. A seccomp filter of later on could
+/// kill the thread for the question. So it asks the kernel only where a thread is known that may
+/// not, and in a process that had no filter when calltap attached. Where a filter does not allow
+/// the question, the answer is no.
+fn may_read_counter(control: &Control, process: &ProcessEntry) -> bool {
+    let is_unknown = control.unfiltered.load(Relaxed) != 0 && process.parent.load(Relaxed) == 0;
+    match IS_FORBIDDEN.load(Relaxed) {
+        true => control.unasked.load(Relaxed) == 0 && sys::may_read_counter(),
+        false => !is_unknown || sys::may_read_counter(),
+    }
 }
 
 /// Asks whether the thread by which the agent joins the session may read the time stamp counter.
@@ -183,7 +188,8 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
     word::sign(thread);
-    if !word::set(seen, thread, index, may_read_counter(control)) {
+    let may_read = !reads_counter(control) || may_read_counter(control, session.process(process)?);
+    if !word::set(seen, thread, index, may_read) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);
         ring::push_thread(session, index);

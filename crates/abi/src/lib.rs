@@ -194,6 +194,8 @@ pub struct Control {
     pub unreadable: AtomicU32,
     /// 1 if a seccomp filter forbids to ask whether a thread may read the time stamp counter.
     pub unasked: AtomicU32,
+    /// 1 if no thread of the process that the recorder attached to had a seccomp filter then.
+    pub unfiltered: AtomicU32,
     /// Address of the program headers (AT_PHDR) of a process that the recorder attaches to; 0 if
     /// not given. The agent may be unable to read its own `/proc`: a process that changed its user
     /// is not dumpable, and a chroot may have none.

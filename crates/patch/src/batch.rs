@@ -9,7 +9,8 @@
 //! that change is lost. Each step therefore reads a span again directly before writing it, so the
 //! window is some ten microseconds instead of the whole batch. One buffer for all spans stays in
 //! the cache, so this costs no time. Where the program itself may write meanwhile, each site is a
-//! span of its own.
+//! span of its own; and so is each of a few sites that are changed while threads run, as a program
+//! may make its text writable for the moment in which it writes.
 
 use crate::address::Avma;
 use crate::site::{Demand, Site, State};
@@ -78,6 +79,9 @@ pub enum ChangeError<E> {
 /// Changes of a batch that were not made, by their index in it, in order.
 pub type Failed<E> = Vec<(usize, ChangeError<E>)>;
 
+/// Most changes that are made one by one while threads run: for more, a call for each takes too
+/// long.
+const FEW: usize = 1 << 10;
 /// Most bytes of a span: offsets in it have 16 bits.
 const SPAN: u64 = 1 << 16;
 
@@ -177,6 +181,8 @@ struct Plan<E> {
     failed: Failed<E>,
     /// Whether a change recovers from an interrupted batch.
     torn: bool,
+    /// Whether each site is a span of its own.
+    one_by_one: bool,
     spans: Vec<Span>,
     /// Buffer for the bytes of a span.
     bytes: Vec<u8>,
@@ -193,7 +199,8 @@ impl<E: Clone> Plan<E> {
     fn new<T: Text>(granted: Demand, text: &T) -> Plan<E> {
         let (transition, after_int3) = (text.transition(), text.after_int3());
         let (size, torn, failed, spans, bytes) = (0, false, Vec::new(), Vec::new(), Vec::new());
-        Plan { granted, transition, after_int3, size, failed, torn, spans, bytes }
+        let one_by_one = false;
+        Plan { granted, transition, after_int3, size, failed, torn, one_by_one, spans, bytes }
     }
 
     /// Plans a batch. `see` receives the bytes of each of its spans that can be read.
@@ -204,6 +211,7 @@ impl<E: Clone> Plan<E> {
         see: &mut dyn FnMut(&[u8]),
     ) -> Plan<E> {
         let mut plan = Plan::new(granted, text);
+        plan.one_by_one = granted != Demand::Stopped && changes.clone().nth(FEW).is_none();
         if changes.clone().is_sorted_by_key(|change| change.site.address()) {
             plan.add_all(text, changes.enumerate(), see);
         } else {
@@ -226,7 +234,8 @@ impl<E: Clone> Plan<E> {
         for (n, change) in changes {
             let start = change.site.address().0;
             let next = start + change.site.len() as u64;
-            let was_alone = std::mem::replace(&mut is_alone, text.may_program_write(Avma(start)));
+            let was_alone =
+                std::mem::replace(&mut is_alone, self.one_by_one || text.may_program_write(Avma(start)));
             let is_far = start / PAGE > end / PAGE + 1 || next.max(end) - first > SPAN;
             if span.is_empty() || is_far || is_alone || was_alone {
                 self.add_span(text, first, end, &span, see);

@@ -117,7 +117,7 @@ fn audit_accepts_logs_of_the_protocol() {
     let audit = Audit::of(log());
     assert_eq!(audit.faults, []);
     assert_eq!((audit.batches, audit.cut_short, audit.changes), (12, 0, 72));
-    assert!(audit.refused > 0 && audit.writes > 6 && audit.syncs == audit.writes, "{audit:?}");
+    assert!(audit.refused > 0 && audit.syncs > 6 && audit.writes >= audit.syncs, "{audit:?}");
 }
 
 #[test]

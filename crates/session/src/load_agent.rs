@@ -119,6 +119,8 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     let allowed = check_filters(target, &mut stops)?;
     shared.control().unreadable.store(u32::from(!allowed.reading), Relaxed);
     shared.control().unasked.store(u32::from(!allowed.asking), Relaxed);
+    let is_filtered = proc::threads(target.pid).into_iter().any(proc::is_filtered);
+    shared.control().unfiltered.store(u32::from(!is_filtered), Relaxed);
     shared.control().locked.store(u32::from(target.locks_memory()), Relaxed);
     describe_process(target, shared);
     let start = Instant::now();

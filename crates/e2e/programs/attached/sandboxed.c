@@ -49,7 +49,6 @@ int main(int argc, char **argv) {
                 NUMBER, IF(SYS_mount, SECCOMP_RET_ERRNO | 1), IF(SYS_ptrace, KILL), IF(SYS_reboot, KILL),
                 IF(SYS_clone3, SECCOMP_RET_ERRNO | 38), ALLOW);
     if (!strcmp(how, "no openat")) INSTALL(NUMBER, IF(SYS_openat, KILL), ALLOW);
-    if (!strcmp(how, "no restart_syscall")) INSTALL(NUMBER, IF(SYS_restart_syscall, KILL), ALLOW);
     if (!strcmp(how, "prctl for names"))
         INSTALL(NUMBER, BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3), ARGUMENT(0),
                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_GET_NAME, 1, 0), BPF_STMT(BPF_RET | BPF_K, KILL), ALLOW);

@@ -46,11 +46,6 @@ fn killing_seccomp_filter_is_detected_before_attaching() {
 }
 
 #[test]
-fn a_filter_under_which_no_interrupted_wait_can_continue_is_detected() {
-    check("no restart_syscall", Some("does not allow restart_syscall"));
-}
-
-#[test]
 fn a_filter_that_allows_prctl_for_names_alone_is_no_hindrance() {
     check("prctl for names", None);
 }

@@ -206,6 +206,9 @@ fn first_row<'d>(
             CallFrameInstruction::DefCfaOffset { offset } => register.map(|register| (register, offset)),
             CallFrameInstruction::DefCfaOffsetSf { factored_offset } => register.zip(scale(factored_offset)),
             CallFrameInstruction::DefCfaExpression { .. } => None,
+            // The outermost frame of a stack has no return address: a new thread begins there, as
+            // behind the system call of clone3.
+            CallFrameInstruction::Undefined { register: X86_64::RA } => return Cfa(None),
             _ => cfa.0,
         });
     }
