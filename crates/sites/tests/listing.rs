@@ -5,7 +5,9 @@ use std::fs::File;
 use std::process::Command;
 
 use crate::support::{Built, C, build, check, check_binary, describe, find, have};
-use calltap_sites::{Function, Reason, SiteKind, file_may_have_sites, load, may_have_sites, read};
+use calltap_sites::{
+    Function, Reason, SiteKind, file_may_have_sites, find_prologues, load, may_have_sites, read,
+};
 
 const FIVE: &str = "-O2 -fpatchable-function-entry=5";
 
@@ -49,6 +51,21 @@ fn non_functions_are_not_listed() {
     assert!(binary.functions.iter().all(|function| function.name != "data"));
     let unnamed: Vec<_> = binary.functions.iter().filter(|f| f.name.starts_with("fixture+0x")).collect();
     assert!(unnamed.is_empty(), "{unnamed:?}");
+}
+
+#[test]
+fn the_beginning_of_a_stack_is_no_function() {
+    // As behind the system call of glibc's clone3: without a return address, and without a symbol.
+    let source = r#"
+        __asm__(".text; .cfi_startproc; .cfi_undefined rip; xor %ebp, %ebp; and $-16, %rsp; mov %r8, %rdi; call *%rdx; hlt; .cfi_endproc");
+        int main(void) { return 0; }
+    "#;
+    let built = build("gcc -O2", "c", source).tool("strip");
+    let mut binary = built.read();
+    find_prologues(&built.data(), &mut binary, false).expect("a program");
+    let sites: Vec<String> = binary.functions.iter().map(describe).collect();
+    assert!(sites.iter().all(|site| !site.contains("31ed4883e4f0")), "{sites:?}");
+    assert!(sites.iter().any(|site| site.contains("not a function")), "{sites:?}");
 }
 
 #[test]
