@@ -41,13 +41,22 @@ pub struct Spans {
     /// Whether a loss was reported after spans of its time had been matched.
     late: bool,
     unread: u64,
+    /// Calls whose result would begin a span, and is -1: they have failed.
+    failed: u64,
+}
+
+/// Whether a result is -1 of some width, by which functions report errors (MAP_FAILED, too).
+fn is_error(result: &FormattedValue) -> bool {
+    let unsigned = [u64::from(u32::MAX), u64::MAX];
+    result.json.as_i64() == Some(-1) || result.json.as_u64().is_some_and(|result| unsigned.contains(&result))
 }
 
 impl Spans {
     /// Makes an answer without spans; the slowest `limit` are shown one by one.
     pub fn new(sides: [Side; 2], buckets: Buckets, limit: usize) -> Spans {
         let matches = Matches::new(buckets, limit);
-        Spans { sides, waiting: Vec::new(), losses: Vec::new(), matches, settled: 0, late: false, unread: 0 }
+        let (waiting, losses) = (Vec::new(), Vec::new());
+        Spans { sides, waiting, losses, matches, settled: 0, late: false, unread: 0, failed: 0 }
     }
 
     fn moment(
@@ -61,6 +70,7 @@ impl Spans {
         let item = &self.sides[side].item;
         let named = values.iter().find(|shown| shown.name == *item);
         match named.filter(|shown| !shown.json.is_null()) {
+            Some(shown) if side == 0 && self.sides[side].returns && is_error(shown) => self.failed += 1,
             Some(shown) => {
                 let value = (known.process_of(thread), shown.text.as_str().into());
                 // A thread is removed from `QueryContext` when it ends, so its name is taken now.
@@ -124,6 +134,10 @@ impl Question for Spans {
             text +=
                 &format!("# the value could not be read of {}\n", crate::units::counted(self.unread, "call"));
         }
+        if self.failed > 0 {
+            text +=
+                &format!("# {} returned -1, and began no span\n", crate::units::counted(self.failed, "call"));
+        }
         if self.late {
             let time = known.stamp(self.settled);
             text += &format!(
@@ -136,6 +150,7 @@ impl Question for Spans {
     fn json(&self, known: &QueryContext) -> Value {
         let mut object = self.matched(known).json(known, &self.sides, &self.losses);
         object["unread_values"] = self.unread.into();
+        object["failed"] = self.failed.into();
         object["lost_late"] = self.late.into();
         object
     }
