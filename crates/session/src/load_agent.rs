@@ -54,9 +54,9 @@ const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 
 /// System calls that the agent makes only if all filters allow them.
 struct Allowed {
-    /// Those that read memory.
+    /// Calls that read memory.
     reading: bool,
-    /// That which asks whether a thread may read the time stamp counter.
+    /// The question whether a thread may read the time stamp counter.
     asking: bool,
 }
 

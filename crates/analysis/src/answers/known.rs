@@ -1,6 +1,8 @@
 //! Metadata that answers need besides events: functions by site, threads, names of callers by
 //! address, and the clock.
 
+mod values;
+
 use super::elapsed::Elapsed;
 use super::entries_only::EntriesOnly;
 use super::numbers::{Numbers, UNKNOWN, UNKNOWN_WORD};
@@ -10,7 +12,7 @@ use crate::names::base_name;
 use crate::off::Off;
 use crate::stamp::Stamp;
 use crate::symbols::generations;
-use crate::values::{self, FormattedValue};
+use crate::values::FormattedValue;
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
     Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
@@ -212,29 +214,6 @@ impl QueryContext {
         self.roles.extend(Role::of(site).map(|role| (function, role)));
         self.captured.extend(site.captured.clone().map(|captured| (site.id, captured)));
         self.by_address.insert((site.module, site.address), (site.size, function));
-    }
-
-    /// Decodes the values captured with an event.
-    pub(super) fn values(
-        &mut self,
-        thread: ThreadId,
-        site: SiteId,
-        returns: bool,
-        bytes: &[u8],
-    ) -> Vec<FormattedValue> {
-        let Some(captured) = self.captured.get(&site) else { return Vec::new() };
-        let process = self.threads.get(&thread).map_or(0, |thread| thread.process);
-        values::read(captured, returns, bytes, &mut |address| self.function_at(process, address))
-    }
-
-    /// Returns the results of a call of a site that has returned without them.
-    pub(super) fn unknown_results(&self, site: SiteId) -> Vec<FormattedValue> {
-        self.captured.get(&site).map(|captured| values::unknown_results(captured)).unwrap_or_default()
-    }
-
-    /// Describes the values captured at a site.
-    pub(super) fn captured_of(&self, site: SiteId) -> Option<&Captured> {
-        self.captured.get(&site).map(|captured| &**captured)
     }
 
     /// Returns the name of the traced function that begins at an address.

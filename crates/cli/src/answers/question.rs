@@ -78,6 +78,26 @@ fn check_python(python: &[String], query: Query, arguments: &Arguments) -> Resul
     Ok(())
 }
 
+/// Returns the bytes of the stack that callers are unwound from; `None` if they are not unwound.
+fn stack_bytes(
+    query: Query,
+    functions: &[String],
+    python: &[String],
+    arguments: &Arguments,
+) -> Result<Option<u64>> {
+    let size = || values::size_of(arguments, "stack-size").map(|size| Some(size.unwrap_or_default()));
+    match query {
+        // With every function asked about, or with filters that name the callers, the callers are
+        // traced and need no unwinding.
+        Query::Stacks if functions.is_empty() || !arguments.texts("filter").is_empty() => Ok(None),
+        // Callers of Python functions are not found by unwinding the interpreter's frames.
+        _ if !python.is_empty() => Ok(None),
+        Query::Stacks => size(),
+        Query::Watch if arguments.is_set("callers") => size(),
+        _ => Ok(None),
+    }
+}
+
 impl Kind {
     /// Parses a command's flags and operands. `of_file`: the question is answered from a trace.
     pub fn new(name: &str, arguments: &Arguments, words: Vec<OsString>, of_file: bool) -> Result<Kind> {
@@ -134,17 +154,7 @@ impl Kind {
         let (types, functions) =
             if name == "futures" { (functions, Vec::new()) } else { (Vec::new(), functions) };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
-        let stack_size = || values::size_of(arguments, "stack-size").map(Option::unwrap_or_default);
-        let stack_bytes = match query {
-            // With every function asked about, or with filters that name the callers, the callers
-            // are traced and need no unwinding.
-            Query::Stacks if functions.is_empty() || !arguments.texts("filter").is_empty() => None,
-            // Callers of Python functions are not found by unwinding the interpreter's frames.
-            _ if !python.is_empty() => None,
-            Query::Stacks => Some(stack_size()?),
-            Query::Watch if arguments.is_set("callers") => Some(stack_size()?),
-            _ => None,
-        };
+        let stack_bytes = stack_bytes(query, &functions, &python, arguments)?;
         let sorted = output::is_file(arguments) || of_file;
         let width = output::line_width(arguments);
         let is_conditional = !arguments.texts("if").is_empty();

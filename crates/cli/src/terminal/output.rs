@@ -145,8 +145,8 @@ impl Output {
         Output::with_lines(arguments, line_width(arguments))
     }
 
-    /// Opens the file that `--output` names, if it names one: before a program runs, so that nothing
-    /// is lost if it cannot be written.
+    /// Opens the file that `--output` names, if it names one: before a program runs, whose answer
+    /// would be lost if it cannot be written.
     pub fn create_file(arguments: &Arguments) -> Result<Option<Output>> {
         arguments.output_file().map(|_| Output::create(arguments)).transpose()
     }

@@ -96,8 +96,8 @@ pub fn dispatches_system_calls(pid: Pid) -> Result<bool, Errno> {
 /// Returns a seccomp filter of the thread. The error is ENOENT behind the last one.
 pub fn seccomp_filter(pid: Pid, index: usize) -> Result<Vec<Instruction>, Errno> {
     let get = |into: *mut Instruction| {
-        // SAFETY: the kernel writes nothing without memory, and otherwise as many instructions as it
-        // has returned without: filters never change, and this thread is stopped.
+        // SAFETY: without memory the kernel writes nothing and returns the number of instructions.
+        // It then writes as many: filters never change.
         result(unsafe { libc::ptrace(SECCOMP_GET_FILTER, pid.as_raw(), index, into) })
     };
     let mut filter = vec![Instruction { code: 0, jt: 0, jf: 0, k: 0 }; get(null_mut())?];

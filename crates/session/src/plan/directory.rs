@@ -5,6 +5,7 @@
 //! left. For a running process it lies where that process can find it, and belongs to the process's
 //! user.
 
+mod absent;
 mod door;
 mod living;
 mod mapped;
@@ -163,26 +164,6 @@ impl Directory {
             own.into_iter().filter_map(move |name| OpenDirectory::open(base.again().ok()?, &name).ok())
         };
         Base::of(target).flat_map(named).filter(|place| mapped::is_trusted(place, target))
-    }
-
-    /// Returns why a process without a [directory](Directory::open_for) has no session that this
-    /// user may open.
-    pub fn why_none(target: &Target) -> Reason {
-        let (prefix, own) = (prefix_of(target), rustix::process::geteuid().as_raw());
-        let mut owners = Base::of(target).flat_map(|base| {
-            let entries = fs::read_dir(&base.via).into_iter().flatten().flatten();
-            let prefix = &prefix;
-            let is_named =
-                move |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(prefix);
-            entries
-                .filter(is_named)
-                .filter_map(|entry| Some(entry.metadata().ok()?.uid()))
-                .collect::<Vec<_>>()
-        });
-        match owners.find(|owner| *owner != own) {
-            Some(user) => Reason::AnothersSession { user },
-            None => Reason::NotAttached,
-        }
     }
 
     /// Returns the directory of a process that was attached to or started.
