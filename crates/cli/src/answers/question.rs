@@ -155,9 +155,6 @@ impl Kind {
             if name == "futures" { (functions, Vec::new()) } else { (Vec::new(), functions) };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
         let stack_bytes = stack_bytes(query, &functions, &python, arguments)?;
-        let sorted = output::is_file(arguments) || of_file;
-        let width = output::line_width(arguments);
-        let is_conditional = !arguments.texts("if").is_empty();
         Ok(Kind {
             name,
             functions,
@@ -165,12 +162,12 @@ impl Kind {
             json,
             query,
             limit,
-            width,
+            width: output::line_width(arguments),
             types,
-            is_conditional,
+            is_conditional: !arguments.texts("if").is_empty(),
             stack_bytes,
             read,
-            sorted,
+            sorted: output::is_file(arguments) || of_file,
         })
     }
 
