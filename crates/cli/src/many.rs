@@ -17,7 +17,8 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -98,13 +99,14 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
         _ => Answers::Texts,
     };
     let file = arguments.output_file();
-    run(&pids, file.as_deref(), Some(answers)).map(Some)
+    let limit = arguments.number("limit")?.filter(|_| answers == Answers::Lines);
+    run(&pids, file.as_deref(), Some((answers, limit))).map(Some)
 }
 
 /// Starts a calltap for each process and waits for all. The output of each is FILE.PID. Without
-/// `answers` each writes a trace. Returns the first exit status that is not 0; a process that had
+/// `answers` each writes a trace; with it, all end after so many lines together. Returns the first exit status that is not 0; a process that had
 /// ended before counts only if all had.
-pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Result<ExitCode> {
+pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<(Answers, Option<u64>)>) -> Result<ExitCode> {
     let interrupted = calltap_process::launch::interruption()?;
     let program = std::env::current_exe().context("cannot find calltap's own program")?;
     let words = common_words(std::env::args_os().skip(1));
@@ -138,13 +140,21 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
         tell!("calltap: {} processes; calltap leaves out processes that start later", pids.len());
     }
     let said = Mutex::new(HashSet::new());
+    let (answers, limit) = answers.unwrap_or((Answers::Lines, None));
+    let left = AtomicU64::new(limit.unwrap_or(u64::MAX));
+    let left = &left;
     let status = thread::scope(|scope| {
         for (child, pid) in running.iter_mut().zip(pids) {
             let (out, err) = (child.stdout.take(), child.stderr.take());
-            scope.spawn(move || out.map(|out| forward_answers(out, *pid, answers.unwrap_or(Answers::Lines))));
+            scope.spawn(move || {
+                out.map(|out| match answers {
+                    Answers::Lines => forward_lines(out, left),
+                    answers => forward_answers(out, *pid, answers),
+                })
+            });
             scope.spawn(|| err.map(|err| forward_messages(err, &said)));
         }
-        wait(running, || interrupted.load(Acquire))
+        wait(running, || interrupted.load(Acquire) || left.load(Relaxed) == 0)
     });
     Ok(ExitCode::from(status.code()))
 }
@@ -171,19 +181,25 @@ fn wait(mut running: Vec<Child>, is_interrupted: impl Fn() -> bool) -> Status {
     status
 }
 
-/// Passes on a child's answer about a process. If standard output is closed, the child learns that
-/// from its closed pipe.
-fn forward_answers(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
+/// Passes on a child's lines, as long as some are left of the limit for all children. If standard
+/// output is closed, the child learns that from its closed pipe.
+fn forward_lines(from: impl Read, left: &AtomicU64) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
-    if answers == Answers::Lines {
-        while from.read_until(b'\n', &mut line)? > 0 {
+    while from.read_until(b'\n', &mut line)? > 0 {
+        // Lines of a head do not count.
+        let counts = u64::from(!line.starts_with(b"#"));
+        if left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(counts)).is_ok() {
             io::stdout().write_all(&line)?;
             io::stdout().flush()?;
-            line.clear();
         }
-        return Ok(());
+        line.clear();
     }
+    Ok(())
+}
+
+/// Passes on a child's answer about a process.
+fn forward_answers(mut from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
     let mut text = String::new();
     from.read_to_string(&mut text)?;
     if text.is_empty() {

@@ -308,7 +308,11 @@ impl Selector {
             };
             if !candidates.traceable().filter(known).any(is_chosen) {
                 let excluded = candidates.traceable().any(|function| known(&function));
-                let hint = if excluded { " (-N takes it away)".to_owned() } else { candidates.hint(word) };
+                let hint = match excluded {
+                    true if self.tracers.is_empty() => " (no tracer is selected)".to_owned(),
+                    true => " (-N takes it away)".to_owned(),
+                    false => candidates.hint(word),
+                };
                 return Err(Error::NoMatch { glob: word.text().to_owned(), hint });
             }
         }
