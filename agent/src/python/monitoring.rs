@@ -12,9 +12,9 @@
 //! callbacks still lead to code. The recorder closes the [gate](calltap_python_gate) while all
 //! threads are stopped and no agent's code is on their stacks.
 //!
-//! An event's slot lies in the stack frame of the evaluator: it is the address of its `_PyCFrame`
-//! in 3.12, and from 3.13 on that of the frame which it puts below those of the functions that it
-//! runs.
+//! An event's slot lies in the stack frame of the evaluator. In 3.12 it is the address of the
+//! evaluator's `_PyCFrame`, from 3.13 on the address of the entry frame that the evaluator pushes
+//! first.
 
 use super::arguments;
 use super::coroutines::{self, Frames};

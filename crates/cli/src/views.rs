@@ -286,7 +286,7 @@ fn source_line(meta: &Meta, site: SiteId) -> Option<String> {
     Some(format!("{}:{}", path.display(), found.line))
 }
 
-/// Tells that only a part of a trace is shown, for outputs without a line for it.
+/// Parses `--min-percent`, 0 to 100.
 fn min_percent(arguments: &Arguments) -> Result<f64> {
     let least = arguments.number("min-percent")?.unwrap_or(0.0);
     if !(0.0..=100.0).contains(&least) {
@@ -295,6 +295,7 @@ fn min_percent(arguments: &Arguments) -> Result<f64> {
     Ok(least)
 }
 
+/// Prints which part of a trace is shown, for outputs without a line for it.
 fn say_part(source: &dyn Source) {
     if let Some(part) = source.part() {
         tell!("calltap: a part of the trace: {part}; calls that its bounds cut have no durations");

@@ -50,12 +50,12 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// one part in a hundred thousand.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// Chunks of one thread that a pass reads at most: other threads wait for theirs, and intervals
-/// would not end where a thread fills chunks as fast as they are read.
+/// Most chunks of one thread that a pass reads: other threads wait for theirs, and intervals would
+/// not end where a thread fills chunks as fast as they are read.
 const MOST_CHUNKS: u32 = 64;
 
-/// Chunks of one thread that a pass reads at most while events wait for those of other threads,
-/// which takes memory.
+/// Most chunks of one thread that a pass reads while events are held back until those of other
+/// threads have arrived: held events take memory.
 const MOST_WAITING: u32 = 8;
 
 /// Totals of a recording.

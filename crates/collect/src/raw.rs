@@ -18,8 +18,8 @@ use calltap_trace::SiteId;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Words of an event that may lie behind [`CHUNK_LIMIT`]: those that set its context except the
-/// first, and its own first one.
+/// Words of one reservation that may lie behind [`CHUNK_LIMIT`]: all but the first of the context
+/// words (EPOCH, STACK, two of GOROUTINE, two of its start), and the event's first one.
 const OWED: usize = 6;
 /// Number of words that are fetched together.
 const FETCH: usize = 512;

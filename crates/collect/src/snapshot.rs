@@ -176,9 +176,9 @@ fn chain(shared: &Shared, first: &AtomicU32) -> Vec<u32> {
 
 /// Copies a chunk that its thread may be writing to.
 ///
-/// It copies from the end to the start: a word that is there when it is read shows that those in
-/// front of it, which are read later, were reserved before. The words behind an event's first one
-/// were stored before that, so they are there when they are read again.
+/// The first pass goes from the end to the start: a word that it finds was reserved after all words
+/// in front of it, which it reads later. The second pass reads empty words up to the last found one
+/// again: a thread stores the first word of an event last, so the others are there by then.
 fn copy_chunk(from: &Shared, to: &Shared, chunk: u32) {
     let (Some(words), Some(copies)) = (from.chunk(chunk), to.chunk(chunk)) else { return };
     let data = CHUNK_DATA / 8..CHUNK_SIZE / 8;

@@ -4,9 +4,8 @@
 //! without a record. The next event may then be of a callee, or of the next function that its
 //! caller calls: no record tells which. So that no call is shown inside a call that has ended,
 //! events from the time in which functions are disabled are held back until that time has passed. A
-//! call whose return is among them was open until then. Any other call is cut where the next
-//! function is entered while it is the innermost call; calls that are still open inside it prove
-//! that it continues, and end first.
+//! call whose return is among them was open until then. Any other call is cut at the first entry
+//! that finds it innermost: a call with open callees continues, and is cut after them.
 
 use super::paired_output::PairedOutput;
 use crate::metadata::SwitchedOff;

@@ -106,7 +106,7 @@ impl<'a> Inferior<'a> {
     /// Stops any thread that has room on its stack and may make the agent's system calls.
     pub fn any_thread(&mut self) -> Result<StoppedThread, Error> {
         let mut last = Reason::from(NotHeld::Gone);
-        for tid in threads::list_politely(self.target.pid) {
+        for tid in threads::list_least_disturbed_first(self.target.pid) {
             match StoppedThread::take(self.target.pid, tid) {
                 Ok(thread) if let Some(why) = unfit(&thread) => last = why,
                 Ok(thread)
@@ -139,7 +139,7 @@ impl<'a> Inferior<'a> {
         let mut last = Reason::NoThread;
         while start.elapsed() < patience {
             let pid = self.target.pid;
-            let tids = threads::list_politely(pid);
+            let tids = threads::list_least_disturbed_first(pid);
             let has_other =
                 |tid| tids.iter().any(|other| *other != tid && !threads::has_children(pid, *other));
             let is_spared =

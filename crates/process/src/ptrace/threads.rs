@@ -75,10 +75,14 @@ fn pid(tid: u32) -> Pid {
     Pid::from_raw(tid as i32)
 }
 
-/// Returns the threads of a process in the order in which to try them: last those that have
-/// [children](has_children), before them those that may not get a processor for long, before them
-/// those that wait in a call which a stop ends with EINTR.
-pub fn list_politely(process: u32) -> Vec<u32> {
+/// Returns the threads of a process in the order in which to stop one of them: those that a stop
+/// disturbs least come first.
+///
+/// 1. all others
+/// 2. threads that wait in a system call which a stop ends with EINTR
+/// 3. threads that the scheduler may leave without a processor for long
+/// 4. threads that have [children](has_children)
+pub fn list_least_disturbed_first(process: u32) -> Vec<u32> {
     let mut tids = proc::threads(process);
     let waits = |tid: &u32| {
         let call = fs::read_to_string(format!("/proc/{process}/task/{tid}/syscall")).unwrap_or_default();

@@ -38,7 +38,7 @@ pub struct Stubs<'a> {
     /// The process's agent.
     pub agent: Agent,
     next: u32,
-    /// End of the numbers that are free. Watched functions take theirs from here downwards: a trace
+    /// End of the numbers that are free. Watched functions are numbered from here downwards: a trace
     /// describes every number below the greatest that it uses, and has none of these.
     end: u32,
     next_veneer: u64,

@@ -101,13 +101,13 @@ impl StoppedThread {
         }
     }
 
-    /// Stops all threads of a process; none if it has ended. Retries for up to `patience` if a
+    /// Stops all threads of a process; none if it has ended. Retries for up to `limit` if a
     /// thread cannot be stopped or another process shares the memory.
-    pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Stopped, NotHeld> {
+    pub fn take_all_within(process: u32, limit: Duration) -> Result<Stopped, NotHeld> {
         let start = Instant::now();
         loop {
             match StoppedThread::take_all(process) {
-                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < patience => {
+                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < limit => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 done => return done,
@@ -264,7 +264,7 @@ pub fn stop_machine<T: Send>(
     work: impl FnOnce() -> T + Send,
 ) -> Result<(T, Duration), NotHeld> {
     let work = || {
-        let held = StoppedThread::take_all_patiently(process, LONG_PATIENCE)?;
+        let held = StoppedThread::take_all_within(process, LONG_PATIENCE)?;
         let done = work();
         Ok((done, held.release()))
     };

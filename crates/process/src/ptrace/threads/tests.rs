@@ -117,7 +117,7 @@ fn check_many(first: bool, byte: u8, work: impl Fn(&mut [StoppedThread]) + Send 
             if round == 10 {
                 input.write_all(&[byte]).expect("the program reads");
             }
-            match StoppedThread::take_all_patiently(process, LIMIT) {
+            match StoppedThread::take_all_within(process, LIMIT) {
                 Ok(mut held) if round < 10 => {
                     assert_eq!(held.len(), THREADS);
                     work(&mut held);

@@ -223,8 +223,7 @@ impl Planner<'_> {
         let is_simple = !process.modules.iter().any(ProcessModule::is_made);
         let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
         let count = process.modules.len();
-        let mut held =
-            StoppedThread::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
+        let mut held = StoppedThread::take_all_within(target.pid, TRY).map_err(|why| target.refuse(why))?;
         // Hooks find their thread by this register, also a thread that the program has made without
         // the C library.
         if held.iter().any(|thread| thread.regs.fs_base == 0) {
