@@ -1,4 +1,4 @@
-//! `calltap why`, `calltap locks`: the waits of slow calls and futures, and who ended them.
+//! `calltap why`, `calltap locks`: the waits of slow calls and futures, and their wakers.
 //!
 //! A program or a process is first recorded into a temporary trace, with context switches, wakings
 //! and system calls. The question is then answered from that trace, or from the one that the user

@@ -23,7 +23,7 @@ pub trait Consumer: Send {
         Ok(())
     }
 
-    /// Takes wakings of a thread, and who woke it, times in nanoseconds of CLOCK_MONOTONIC: there
+    /// Takes wakings of a thread with their wakers, times in nanoseconds of CLOCK_MONOTONIC: there
     /// were no others from `from` to `until`.
     fn wakings(
         &mut self,

@@ -1,4 +1,4 @@
-//! The goroutine that the Go runtime makes ready to run: who ends its wait is known by that.
+//! The goroutine that the Go runtime makes ready to run, by which the waker of a wait is known.
 
 use crate::program::{Program, assemble};
 use crate::reason::Reason;

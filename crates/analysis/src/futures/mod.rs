@@ -163,7 +163,7 @@ pub struct Span {
     pub threads: Vec<ThreadId>,
     /// Part of the time between polls in which the task had been woken and no worker polled it.
     pub runnable: u64,
-    /// Part of the time between polls after which it is unknown who woke the task, and when.
+    /// Part of the time between polls after which the waker of the task is unknown.
     pub unknown: u64,
     /// The waking that ended the longest time between polls, if known.
     pub waking: Option<Waking>,

@@ -28,7 +28,7 @@ pub struct Row {
     pub longest_idle: u64,
     /// Time between polls in which tasks had been woken, as far as it is known.
     pub runnable: u64,
-    /// Time between polls after which it is unknown who woke the task.
+    /// Time between polls after which the waker of the task is unknown.
     pub unknown: u64,
     /// Longest time from the first poll of a future to its end.
     pub longest_life: u64,

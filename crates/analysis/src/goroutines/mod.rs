@@ -1,4 +1,4 @@
-//! The goroutines of a trace: who started whom, with which function, and how long each waited.
+//! The goroutines of a trace: the parent and the function of each, and how long it waited.
 //!
 //! The starter and the first function are those that the runtime has noted. They are unknown in
 //! programs of Go before 1.21. The time between the first and the last event of a goroutine is that

@@ -56,7 +56,7 @@ pub(crate) enum WakerDescription {
     GoRuntime {
         path: Vec<String>,
     },
-    /// It was not recorded who ends the waits of goroutines.
+    /// The wakers of goroutines were not recorded.
     NotRecorded,
     /// A thread with its calls, innermost first.
     Thread {

@@ -185,7 +185,8 @@ impl Parks {
 
     /// Returns the states of the goroutine from `from` to `to`, in which no run of it is known,
     /// oldest first. Outside of waits it is unknown whether it ran, unless it was on no thread
-    /// (`is_off`): then it was ready to run. `readied` returns who ended a wait with these bounds.
+    /// (`is_off`): then it was ready to run. `readied` returns the waker of a wait with these
+    /// bounds.
     pub(crate) fn segments(
         &self,
         (from, to): (u64, u64),

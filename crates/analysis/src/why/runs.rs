@@ -245,8 +245,8 @@ impl Runs {
         self.readied.is_some()
     }
 
-    /// Returns who made a goroutine of a process ready, that waited from `start` to `end`; `None`
-    /// if that was not recorded.
+    /// Returns the waker of a goroutine of a process that waited from `start` to `end`; `None` if it
+    /// was not recorded.
     pub(crate) fn readied(&self, process: u32, number: u64, start: u64, end: u64) -> Option<Readied> {
         let all = self.readied.as_ref()?.get(&(process, number)).map_or(&[][..], Vec::as_slice);
         let next = all.partition_point(|(at, _)| *at <= start);
@@ -292,7 +292,7 @@ fn ready(meta: &Meta) -> Option<Ready> {
         })
 }
 
-/// Returns who made each goroutine ready, and when.
+/// Returns the wakers of each goroutine, with the times.
 fn readied(meta: &Meta, walk: &Walk<'_>, runs: &HashMap<ThreadId, Vec<Run>>) -> ReadiedTimes {
     let mut on = HashMap::<ThreadId, Vec<(u64, u64, ThreadId)>>::new();
     for (goroutine, runs) in runs {

@@ -107,7 +107,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Gives the directory of a running process to a user and group, as whom a thread opens the
+    /// Gives the directory of a running process to the user and group as which a thread opens the
     /// files.
     pub fn give_to(&self, (uid, gid): (u32, u32)) -> Result<(), Error> {
         let present = self.place.directory.metadata().map_err(|source| self.place.error("", source))?;
