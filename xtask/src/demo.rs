@@ -14,7 +14,7 @@ pub fn run() -> Result<()> {
         bail!("no gcc here: the demo compiles lua with it");
     }
     say(
-        "Building calltap, with little optimization: cargo build --profile light; four minutes of processor time",
+        "Building calltap, with little optimization: cargo build --profile light. With this command itself that takes some six minutes of processor time, and 840 MB",
     );
     let calltap = short(&shell::build_calltap_in("light")?);
     say("Building lua 5.4 with room for tracing: gcc -O2 -fpatchable-function-entry=5");
@@ -29,7 +29,7 @@ pub fn run() -> Result<()> {
     let (svg, perfetto) = (file("flame.svg"), file("trace.perfetto"));
 
     say(
-        "Recording every call of lua while it runs a script. The script prints as always; the last line is calltap's",
+        "Recording every call of lua while it runs a script. The script prints as always; lines that begin with 'calltap:' are calltap's",
     );
     show(Command::new(&calltap).args(["record", "-o", &data, "--"]).arg(&lua).arg(script))?;
     say("Where the time went, by function");
@@ -41,9 +41,10 @@ pub fn run() -> Result<()> {
     show(Command::new(&calltap).args(["export", "--to", "perfetto", "-o", &perfetto, "-i", &data]))?;
 
     println!();
-    println!("  {data:28} the recording: calltap report, replay, graph, export and info read it");
-    println!("  {svg:28} a flame graph: open it in a browser");
-    println!("  {perfetto:28} a timeline: open it at https://ui.perfetto.dev");
+    let width = [&data, &svg, &perfetto].map(String::len).into_iter().max().unwrap_or_default();
+    println!("  {data:width$}  the recording: calltap report, replay, graph, export and info read it");
+    println!("  {svg:width$}  a flame graph: open it in a browser");
+    println!("  {perfetto:width$}  a timeline: open it at https://ui.perfetto.dev");
     println!();
     println!("Your own program, as it is (better still: compiled with -fpatchable-function-entry=5):");
     println!("  {} record -- ./program", calltap.display());
