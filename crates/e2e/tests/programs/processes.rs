@@ -70,6 +70,15 @@ fn vfork_spawn_system_and_popen_work() {
 }
 
 #[test]
+fn children_of_posix_spawn_begin_at_the_very_end_of_their_stack() {
+    let program = compile(&BUILDS[0], &["spawns.c"], &[]);
+    let (path, trace) = (program.path.to_string_lossy(), program.directory().join("trace"));
+    let run = calltap_run(&["record", "-F", "libc:*", "-o", &trace.to_string_lossy(), "--", &path]);
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!(run.stdout.trim(), "succeeded 50", "{}", run.stderr);
+}
+
+#[test]
 fn a_program_that_replaces_itself() {
     for (turn, build) in matrix() {
         let program = compile(build, &["processes.c"], &[]);
