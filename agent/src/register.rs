@@ -116,14 +116,18 @@ static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether the calling thread may read the time stamp counter. A seccomp filter of later on could
 /// kill the thread for the question. So it asks the kernel only where a thread is known that may
-/// not, and in a process that had no filter when calltap attached. Where a filter does not allow
-/// the question, the answer is no.
-fn may_read_counter(control: &Control, process: &ProcessEntry) -> bool {
-    let is_unknown = control.unfiltered.load(Relaxed) != 0 && process.parent.load(Relaxed) == 0;
-    match IS_FORBIDDEN.load(Relaxed) {
-        true => control.unasked.load(Relaxed) == 0 && sys::may_read_counter(),
-        false => !is_unknown || sys::may_read_counter(),
+/// not, and in a process that had no filter when calltap attached; in a forked child only if the
+/// forking thread had not asked (`seen`: the word of the calling thread). Where a filter does not
+/// allow the question, the answer is no.
+fn may_read_counter(control: &Control, process: &ProcessEntry, seen: u64) -> bool {
+    let is_first = process.parent.load(Relaxed) == 0 || seen == 0 && sys::tid() == sys::pid();
+    let is_forbidden = IS_FORBIDDEN.load(Relaxed);
+    let asks = is_forbidden || is_first && control.unfiltered.load(Relaxed) != 0;
+    let may_read = !asks || control.unasked.load(Relaxed) == 0 && sys::may_read_counter();
+    if !may_read {
+        IS_FORBIDDEN.store(true, Relaxed);
     }
+    may_read
 }
 
 /// Asks whether the thread by which the agent joins the session may read the time stamp counter.
@@ -188,7 +192,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
     word::sign(thread);
-    let may_read = !reads_counter(control) || may_read_counter(control, session.process(process)?);
+    let may_read = !reads_counter(control) || may_read_counter(control, session.process(process)?, seen);
     if !word::set(seen, thread, index, may_read) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);
