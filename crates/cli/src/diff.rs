@@ -22,7 +22,8 @@ const NOT_ENOUGH_EVIDENCE: u8 = 4;
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let paths = sides(arguments)?;
     let options = options(arguments)?;
-    let open_all = |paths: &Vec<String>| paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>();
+    let open_all =
+        |paths: &Vec<String>| paths.iter().map(|path| input::open(path.as_ref())).collect::<Result<Vec<_>>>();
     let readers = [open_all(&paths[0])?, open_all(&paths[1])?];
     for word in arguments.names("function") {
         // A function may be new, or gone.
@@ -108,14 +109,6 @@ fn files(operand: &str) -> Result<Vec<String>> {
         .into_iter()
         .map(|name| parent.map_or(name.clone(), |parent| parent.join(&name).display().to_string()))
         .collect())
-}
-
-fn open(path: &str) -> Result<TraceReader> {
-    let reader = input::open(path.as_ref())?;
-    for complaint in reader.complaints() {
-        tell!("calltap: {path}: {complaint}");
-    }
-    Ok(reader)
 }
 
 fn options(arguments: &Arguments) -> Result<diff::Options> {

@@ -9,8 +9,16 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Opens a trace; `-` is standard input.
+/// Opens a trace, and prints its complaints; `-` is standard input.
 pub fn open(path: &Path) -> Result<TraceReader> {
+    let reader = open_quietly(path)?;
+    for complaint in reader.complaints() {
+        tell!("calltap: {}: {complaint}", path.display());
+    }
+    Ok(reader)
+}
+
+fn open_quietly(path: &Path) -> Result<TraceReader> {
     let is_standard = is_standard(path);
     if is_standard && io::stdin().is_terminal() {
         bail!(

@@ -53,9 +53,6 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
 fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
     let path = arguments.shown().unwrap_or_default();
     let reader = input::open(&path)?;
-    for complaint in reader.complaints() {
-        tell!("calltap: {complaint}");
-    }
     let meta = reader.meta();
     let tracers = meta.session.iter().flat_map(|session| &session.tracers);
     must_profile(tracers.map(|tracer| tracer.kind), &path.display().to_string())?;

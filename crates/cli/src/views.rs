@@ -34,9 +34,6 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
     let path = arguments.shown().unwrap_or_default();
     let reader = input::open(&path).map_err(|error| anyhow!("{error}{}", instead_of_file(name, &path)))?;
-    for complaint in reader.complaints() {
-        tell!("calltap: {complaint}");
-    }
     let is_of_spans = arguments.text("to").as_deref() == Some("otlp");
     // In a call graph, `--depth` limits the table instead of the calls. Tables and spans are of the
     // functions of `-F`, with the times that they have in the whole.

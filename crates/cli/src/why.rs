@@ -171,7 +171,6 @@ fn of_file(question: &Question, path: &Path, out: Option<Output>, arguments: &Ar
     if let Question::Why(_) = question {
         view_flags::must_have_returns(reader.meta()).with_context(|| path.display().to_string())?;
     }
-    reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
     if let Question::Futures(why) = question {
         view_flags::must_have_futures(reader.meta())?;
         let mut functions = why.rules.iter().map(|rule| rule.function.as_str());

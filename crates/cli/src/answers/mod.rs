@@ -172,7 +172,6 @@ fn of_file(
     arguments: &Arguments,
 ) -> Result<ExitCode> {
     let reader = input::open(path)?;
-    reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
     kind.asked().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     kind.check(reader.meta()).with_context(|| path.display().to_string())?;
     let mut progress = progress::Progress::new(calltap_analysis::Source::event_count(&reader));

@@ -61,9 +61,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn file(path: PathBuf, short: bool) -> Result<()> {
     let reader = input::open(&path)?;
-    for complaint in reader.complaints() {
-        tell!("calltap: {complaint}");
-    }
     let mut progress = Progress::new(reader.event_count());
     let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
     progress.finish();

@@ -68,9 +68,6 @@ fn trace(arguments: &Arguments) -> Result<PathBuf> {
 
 fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {
     let reader = input::open(&path)?;
-    for complaint in reader.complaints() {
-        tell!("calltap: {complaint}");
-    }
     let base = open_base(arguments)?;
     let events = reader.event_count() + base.as_ref().map_or(0, |(_, base)| base.event_count());
     // The port is bound before the events are read, so that an error appears at once.
@@ -120,9 +117,6 @@ fn save(path: &Path, page: &Path, arguments: &Arguments) -> Result<()> {
 fn open_base(arguments: &Arguments) -> Result<Option<(String, TraceReader)>> {
     let Some(path) = arguments.path("base") else { return Ok(None) };
     let (reader, title) = (input::open(&path)?, path.display().to_string());
-    for complaint in reader.complaints() {
-        tell!("calltap: {title}: {complaint}");
-    }
     Ok(Some((title, reader)))
 }
 
