@@ -161,7 +161,7 @@ fn newcomers_mistakes_get_one_line_of_advice() {
             (&["record", "-p", "pacd"], &["-p pacd: no process of this name", "paced"]),
             (&["record", "-p", p, "--duration", "10m"], &["'10m' is not a time", "ns, us, ms or s"]),
             (&["record", "--buffer-size", "0", "--", x], &["--buffer-size: 0 bytes", "16M"]),
-            (&["record", "-A", "nap@arg1,what", "--", x], &["nap", "'what'"]),
+            (&["record", "-A", "nap@what", "--", x], &["nap", "'what'"]),
             (&["record", "--if", "arg1 = 5", "--", x], &["'arg1 = 5'", "=="]),
             (&["record", "--graph", "@", "--", x], &["no traceable function matches '@'", "calltap sites"]),
             (&["record", "--python", "x.py"], &["nothing to record", "-- PROGRAM"]),
