@@ -203,6 +203,8 @@ fn calls_of_functions_switch_a_recording_and_limit_its_depth() {
     let rows: Vec<Value> = serde_json::from_str(&report).expect("rows");
     assert_eq!(rows[0]["calls"], 2, "{report}");
     assert!(rows[0]["avg_ns"].is_null() || rows[0]["avg_ns"] == 0, "{report}");
+    let replay = calltap_run(&["replay", &trace]).stdout;
+    assert!(replay.contains("/* outside */") && !replay.contains("/* left */"), "{replay}");
 }
 
 #[test]
