@@ -35,6 +35,10 @@ const OWN_XRAY: &str = "XRAY_OPTIONS lets the program's own XRay patch its sleds
 const NAMED: usize = 5;
 
 impl<'a> Planner<'a> {
+    /// Returns the functions of a mapped file that concern the selection: those to choose from, the
+    /// [watched](Self::may_watch) ones, or a profiling function to redirect. `None` if there are
+    /// none, if the file cannot be read, or if the search was interrupted; a result is kept.
+    /// `program` is the inode of the process's program.
     fn binary(&mut self, mapped: &Mapped, pid: u32, program: Option<u64>) -> Option<Arc<Binary>> {
         let identity = mapped.identity(pid)?;
         if let Some(known) = self.files.binaries.get(&identity) {
