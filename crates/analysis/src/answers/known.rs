@@ -167,14 +167,6 @@ impl QueryContext {
         }
     }
 
-    /// Whether a function with this linker symbol is asked about by name.
-    pub fn is_asked(&self, linker: &str) -> bool {
-        let wanted =
-            |function: &Function| self.functions.get(*function as usize).is_some_and(|known| known.wanted);
-        !self.globs.is_empty()
-            && self.by_place.iter().any(|((.., name), function)| name == linker && wanted(function))
-    }
-
     /// Whether the glob with index `glob` matches the function.
     pub(super) fn is_named_by(&self, function: Function, glob: usize) -> bool {
         self.functions.get(function as usize).is_some_and(|known| known.asked.contains(&glob))
@@ -242,9 +234,9 @@ impl QueryContext {
         Some(self.function_of(site)).filter(|(_, wanted)| *wanted).map(|(function, _)| function)
     }
 
-    /// Whether a function with this full name is asked about.
+    /// Whether a function with this full, demangled name is asked about.
     pub fn asks_about(&self, name: &str) -> bool {
-        self.functions.iter().any(|function| function.wanted && function.name == name)
+        self.functions.iter().any(|function| function.wanted && demangle(&function.name) == name)
     }
 
     /// Iterates over all functions that are asked about.

@@ -241,17 +241,10 @@ fn say(outcome: &SessionOutcome, known: &QueryContext, attaches: bool) {
     let mut notes = outcome.notes.clone();
     let [attaching, detaching] = &outcome.stops;
     notes.extend(attaches.then(|| record::stopped(attaching, detaching)));
-    notes.extend(record::disabled(&outcome.disabled_by_limit));
-    // The note above names only a few functions: those of the question may not be among them.
-    let asked = outcome.disabled_by_limit.iter().filter(|(name, _)| known.is_asked(name));
-    let asked: Vec<String> = asked.map(|(name, _)| demangle(name)).collect();
-    if let [first, others @ ..] = &asked[..] {
-        let disabled = match others.len() {
-            0 => format!("{first} was"),
-            more => format!("{first} and {more} more were"),
-        };
-        notes.push(format!("{disabled} disabled by --max-overhead: the later calls are not in the answer"));
-    }
+    // The note names only a few functions: those of the question come first.
+    let mut disabled = outcome.disabled_by_limit.clone();
+    disabled.sort_by_key(|(name, _)| !known.asks_about(&demangle(name)));
+    notes.extend(record::disabled(&disabled));
     let lost = outcome.totals.lost_entries + outcome.totals.lost_exits;
     if lost > 0 {
         notes.push(format!("{} lost: the answer is not complete", units::counted(lost, "event")));
