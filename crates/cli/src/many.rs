@@ -104,8 +104,8 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
 }
 
 /// Starts a calltap for each process and waits for all. The output of each is FILE.PID. Without
-/// `answers` each writes a trace; with it, all end after so many lines together. Returns the first exit status that is not 0; a process that had
-/// ended before counts only if all had.
+/// `answers` each writes a trace; with it, all end after so many lines together. Returns the first
+/// exit status that is not 0; a process that had ended before counts only if all had.
 pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<(Answers, Option<u64>)>) -> Result<ExitCode> {
     let interrupted = calltap_process::launch::interruption()?;
     let program = std::env::current_exe().context("cannot find calltap's own program")?;

@@ -22,8 +22,8 @@ pub struct OpenCall<T> {
     pub site: SiteId,
     /// Whether the function was entered by a tail call.
     pub tail: bool,
-    /// Ending that the call may have had already, unless its return comes. [`Ending::Resumed`] marks
-    /// the rest of a call that was left before, which ends so in any case.
+    /// Ending that the call may have had already, unless its return comes. [`Ending::Resumed`]
+    /// marks the rest of a call that was left before, which ends so in any case.
     pub cut: Option<Ending>,
 }
 

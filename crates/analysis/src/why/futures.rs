@@ -1,4 +1,4 @@
-//! Explains slow futures: how long they were polled, the wakers of their tasks, and how late workers
+//! Explains slow futures: how long they were polled, the wakers of their tasks, how late workers
 //! polled them then, and what the waking futures had waited for.
 
 use super::explained::since_start;

@@ -245,8 +245,8 @@ impl Runs {
         self.readied.is_some()
     }
 
-    /// Returns the waker of a goroutine of a process that waited from `start` to `end`; `None` if it
-    /// was not recorded.
+    /// Returns the waker of a goroutine of a process that waited from `start` to `end`; `None` if
+    /// it was not recorded.
     pub(crate) fn readied(&self, process: u32, number: u64, start: u64, end: u64) -> Option<Readied> {
         let all = self.readied.as_ref()?.get(&(process, number)).map_or(&[][..], Vec::as_slice);
         let next = all.partition_point(|(at, _)| *at <= start);

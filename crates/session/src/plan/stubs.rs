@@ -38,8 +38,8 @@ pub struct Stubs<'a> {
     /// The process's agent.
     pub agent: Agent,
     next: u32,
-    /// End of the numbers that are free. Watched functions are numbered from here downwards: a trace
-    /// describes every number below the greatest that it uses, and has none of these.
+    /// End of the numbers that are free. Watched functions are numbered from here downwards: a
+    /// trace describes every number below the greatest that it uses, and has none of these.
     end: u32,
     next_veneer: u64,
     /// Number of modules that have an id in the trace; the ids are consecutive.

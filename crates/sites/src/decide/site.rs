@@ -12,7 +12,7 @@ pub(super) fn loops_to_entry(site: &SiteFacts<'_>) -> Option<Reason> {
 }
 
 /// Its copy has no unwinding information, so an exception that a handler throws at a fault in it
-/// would end the program. Pushes cannot throw: a fault on the stack leaves no stack for the handler.
+/// would end the program. Pushes cannot throw: a fault on the stack leaves the handler no stack.
 pub(super) fn may_throw_out_of_line(site: &SiteFacts<'_>) -> Option<Reason> {
     let (SiteForm::Prologue { at, old } | SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) =
         site.form
