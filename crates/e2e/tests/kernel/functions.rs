@@ -71,6 +71,7 @@ flood() {
         cat /tmp/tracing/instances/*/per_cpu/cpu*/stats | grep -q '^overrun: [1-9]' && break
         usleep 100000
     done
+    usleep 1000000
     kill -CONT $recorder
     wait $recorder
 }

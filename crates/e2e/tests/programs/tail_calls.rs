@@ -75,7 +75,8 @@ fn tail_callers_return_correct_results() {
 fn results_of_functions_that_a_tail_call_enters_are_unknown() {
     for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")).chain([GCC]) {
         let program = compile(build, &["tail_calls.c"], &[]);
-        let flags = ["-F", "direct,pauses", "-R", "direct@retval/d64", "-R", "pauses@retval/d64"];
+        let flags =
+            ["-F", "direct,pauses", "-R", "direct@retval/d64", "-R", "pauses@retval/d64", "--no-sched"];
         let recording = record(&program, &flags, &Expect::default());
         let trace = recording.trace.to_string_lossy().into_owned();
         let replay = calltap_run(&["replay", "-i", &trace]).stdout;
