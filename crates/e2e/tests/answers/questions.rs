@@ -189,7 +189,7 @@ fn query_detaches_from_process() {
     // The governor judges no interval with less than 1 ms of the program's processor time, and the
     // program may use only 0.5 ms per second.
     let little = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "5s", "--json", "-p", &pid];
-    let is_told = |run: &Run| run.stderr.contains("leaf was disabled by --max-overhead: the later calls");
+    let is_told = |run: &Run| run.stderr.contains("disabled by --max-overhead (leaf: ");
     let little = (0..20).map(|_| calltap_run(&little)).find(is_told).expect("it costs more than nothing");
     assert_eq!(last(&little.stdout)["disabled_by_limit"][0], "leaf", "{}", little.stdout);
     one_line(&calltap_run(&["count", "hendle", "-p", &pid]), &["hendle", "nearest: handle"]);
