@@ -91,7 +91,11 @@ fn results_of_functions_that_a_tail_call_enters_are_unknown() {
             .filter(|line| line["results"].is_object() && line["function"] == "pauses")
             .map(|line| line["results"]["retval"].to_string())
             .collect();
-        assert!(!results.is_empty() && results.iter().all(|result| result == "null"), "{results:?}");
+        // The second call is an ordinary one in the frame of another function.
+        assert!(
+            matches!(&results[..], [first, second, ..] if first == "null" && second == "27"),
+            "{results:?}"
+        );
         let histogram = calltap_run(&["histogram", "pauses@retval", "-i", &trace]).stdout;
         assert!(histogram.contains("unreadable"), "{}: {histogram}", recording.what);
     }
