@@ -8,7 +8,7 @@ use crate::state::{PARKED, PROCESS_BEFORE_FORK, Session, Thread, forget_context,
 use crate::{sys, tables, word};
 use calltap_abi::event::code;
 use calltap_abi::{
-    CHUNK_SIZE, Clock, Control, Image, NO_EVENTS, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub,
+    CHUNK_SIZE, Control, Image, NO_EVENTS, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -105,20 +105,17 @@ fn fresh_thread(control: &Control) -> Option<u32> {
     bump.fetch_update(Relaxed, Relaxed, |index| ((index as usize) < THREAD_MAX).then_some(index + 1)).ok()
 }
 
-/// Whether events are stamped with the time stamp counter.
-fn reads_counter(control: &Control) -> bool {
-    [Clock::Tsc, Clock::Sparse].iter().any(|clock| *clock as u32 == control.clock.load(Relaxed))
-}
-
 /// Whether a thread of this process, or of one that it was forked from, may not read the time stamp
 /// counter. Threads inherit that from their creator.
 static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the calling thread may read the time stamp counter. A seccomp filter of later on could
-/// kill the thread for the question. So it asks the kernel only where a thread is known that may
-/// not, and in a process that had no filter when calltap attached; in a forked child only if the
-/// forking thread had not asked (`seen`: the word of the calling thread). Where a filter does not
-/// allow the question, the answer is no.
+/// Whether the calling thread may read the time stamp counter. `seen` is the thread's word.
+///
+/// A seccomp filter that the program installs later could kill a thread for this system call. So
+/// the thread asks the kernel in two cases only: if another thread is known that may not read the
+/// counter, and if the process had no filter when calltap attached. In a forked child the second
+/// case holds only if the forking thread had not asked. If a filter forbids the call, the thread
+/// counts as one that may not.
 fn may_read_counter(control: &Control, process: &ProcessEntry, seen: u64) -> bool {
     let is_first = process.parent.load(Relaxed) == 0 || seen == 0 && sys::tid() == sys::pid();
     let is_forbidden = IS_FORBIDDEN.load(Relaxed);
@@ -133,14 +130,14 @@ fn may_read_counter(control: &Control, process: &ProcessEntry, seen: u64) -> boo
 /// Asks whether the thread by which the agent joins the session may read the time stamp counter.
 pub fn ask_for_counter(session: Session) {
     let control = session.control();
-    let asks = reads_counter(control) && control.unasked.load(Relaxed) == 0;
+    let asks = control.reads_tsc() && control.unasked.load(Relaxed) == 0;
     IS_FORBIDDEN.store(asks && !sys::may_read_counter(), Relaxed);
 }
 
 /// Keeps the calling thread's hooks from reading the time stamp counter from here on. A thread that
 /// cannot be registered records no events.
 pub fn forbid_counter(session: Session) {
-    if !reads_counter(session.control()) {
+    if !session.control().reads_tsc() {
         return;
     }
     IS_FORBIDDEN.store(true, Relaxed);
@@ -192,7 +189,7 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     thread.blocked.store(sys::blocked_signals(), Relaxed);
     thread.entry.store(index + 1, Relaxed);
     word::sign(thread);
-    let may_read = !reads_counter(control) || may_read_counter(control, session.process(process)?, seen);
+    let may_read = !control.reads_tsc() || may_read_counter(control, session.process(process)?, seen);
     if !word::set(seen, thread, index, may_read) {
         // A signal handler has registered this thread meanwhile.
         thread.entry.store(0, Relaxed);

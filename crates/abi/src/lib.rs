@@ -215,6 +215,21 @@ pub struct Control {
     pub agent_path: [AtomicU8; PATH_MAX],
 }
 
+impl Clock {
+    /// Whether events have the time stamp counter.
+    pub fn reads_tsc(self) -> bool {
+        matches!(self, Clock::Tsc | Clock::Sparse)
+    }
+}
+
+impl Control {
+    /// Whether events of the session have the time stamp counter.
+    pub fn reads_tsc(&self) -> bool {
+        let clock = self.clock.load(Relaxed);
+        [Clock::Tsc, Clock::Sparse].iter().any(|reading| *reading as u32 == clock)
+    }
+}
+
 /// [`ProcessEntry::forked_by`] if the parent's thread had recorded no event.
 pub const NO_EVENTS: u32 = u32::MAX;
 

@@ -2,16 +2,13 @@
 //! first.
 
 use crate::names::Names;
-use crate::units::{count, counted, one_line};
+use crate::units::{count, counted, first_names};
 use calltap_names::demangle;
 use calltap_trace::{Meta, SiteId};
 use std::collections::HashSet;
 
 /// Key in JSON: a list of names in a head, `true` in the row of a function.
 pub const KEY: &str = "disabled_by_limit";
-
-/// Number of functions that are named.
-const NAMED: usize = 5;
 
 /// Returns one sentence about the functions of a trace that were disabled while recording, if there
 /// are any.
@@ -45,16 +42,12 @@ pub fn with_rate(name: &str, events_per_s: f64) -> String {
 
 /// Returns one sentence about disabled functions with these names, if there are any. `all` is the
 /// number of traced functions, where it is known.
-pub fn sentence(mut names: Vec<String>, all: Option<usize>) -> Option<String> {
+pub fn sentence(names: Vec<String>, all: Option<usize>) -> Option<String> {
     let disabled = names.len();
     if disabled == 0 {
         return None;
     }
-    names.truncate(NAMED);
-    let mut shown = one_line(&names.join(", ")).into_owned();
-    if disabled > NAMED {
-        shown += &format!(" and {} more", count((disabled - NAMED) as u64));
-    }
+    let shown = first_names(&names);
     let be = if disabled == 1 { "was" } else { "were" };
     let functions = match all {
         Some(all) => format!("{} of {}", count(disabled as u64), counted(all as u64, "function")),

@@ -36,6 +36,17 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
+/// Names the first five: `a, b, c, d, e and 7 more`.
+pub fn first_names<T: AsRef<str>>(names: &[T]) -> String {
+    const MOST: usize = 5;
+    let first: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
+    let shown = one_line(&first.join(", ")).into_owned();
+    match names.len().saturating_sub(MOST) {
+        0 => shown,
+        more => format!("{shown} and {} more", count(more as u64)),
+    }
+}
+
 /// Returns `part` of `whole` as a percentage; 0.0 if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }

@@ -165,7 +165,7 @@ impl<'a> Collector<'a> {
             records,
             sparse: clock == Clock::Sparse,
             overwrite: shared.control().overwrite.load(Relaxed) != 0,
-            timed: matches!(clock, Clock::Tsc | Clock::Sparse),
+            timed: clock.reads_tsc(),
             readers: Vec::new(),
             threads: Threads::default(),
             processes: Processes::new(),

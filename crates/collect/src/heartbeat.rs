@@ -62,6 +62,9 @@ impl<'s> Heartbeat<'s> {
 
 /// Measures the rate by which threads that may not read the time stamp counter compute it.
 pub fn draw_tsc_line(shared: &Shared) {
+    if !shared.control().reads_tsc() {
+        return;
+    }
     let (ticks, now_ns) = clock::raw_pair();
     shared.control().tsc_line.draw_through(ticks, now_ns);
 }

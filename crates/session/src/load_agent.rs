@@ -52,8 +52,10 @@ const RTLD_NOW: u64 = 2;
 /// Functions of the C library to call. The second is the name of the first before glibc 2.34.
 const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 
-/// System calls that the agent makes only if all filters allow them.
+/// System calls that the agent makes only if all seccomp filters of a process allow them.
 struct Allowed {
+    /// Whether no thread has a filter.
+    unfiltered: bool,
     /// Calls that read memory.
     reading: bool,
     /// The question whether a thread may read the time stamp counter.
@@ -63,12 +65,16 @@ struct Allowed {
 /// Checks that neither a seccomp filter nor the program itself keeps the agent from making system
 /// calls.
 fn check_filters(target: &Target, stops: &mut Stops) -> Result<Allowed, Error> {
-    let mut allowed = Allowed { reading: true, asking: true };
+    let mut allowed = Allowed { unfiltered: true, reading: true, asking: true };
     // The kernel reports only of a stopped thread whether its system calls raise SIGSYS. A program
     // without a handler for that signal would not survive them.
     let may_dispatch = proc::handles_signal(target.pid, libc::SIGSYS);
-    let is_looked_at = |tid: &u32| may_dispatch || proc::is_filtered(*tid);
-    for tid in proc::threads(target.pid).into_iter().filter(is_looked_at) {
+    for tid in proc::threads(target.pid) {
+        let is_filtered = proc::is_filtered(tid);
+        allowed.unfiltered &= !is_filtered;
+        if !may_dispatch && !is_filtered {
+            continue;
+        }
         let start = Instant::now();
         let taken = loop {
             match StoppedThread::take(target.pid, tid) {
@@ -81,7 +87,7 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<Allowed, Error> {
             Err(NotHeld::Gone) => continue,
             Err(why) => return Err(target.refuse(why).into()),
         };
-        let filters = if proc::is_filtered(tid) { thread.seccomp_filters() } else { Ok(Vec::new()) };
+        let filters = if is_filtered { thread.seccomp_filters() } else { Ok(Vec::new()) };
         let is_dispatched = may_dispatch && thread.dispatches_system_calls();
         stops.add(thread.release());
         if is_dispatched {
@@ -119,8 +125,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     let allowed = check_filters(target, &mut stops)?;
     shared.control().unreadable.store(u32::from(!allowed.reading), Relaxed);
     shared.control().unasked.store(u32::from(!allowed.asking), Relaxed);
-    let is_filtered = proc::threads(target.pid).into_iter().any(proc::is_filtered);
-    shared.control().unfiltered.store(u32::from(!is_filtered), Relaxed);
+    shared.control().unfiltered.store(u32::from(allowed.unfiltered), Relaxed);
     shared.control().locked.store(u32::from(target.locks_memory()), Relaxed);
     describe_process(target, shared);
     let start = Instant::now();

@@ -68,7 +68,7 @@ pub struct Function {
     pub returns: Returns,
     /// Its relation to a future, if [`find_polls`](crate::find_polls) found one.
     pub poll: Option<Poll>,
-    /// The fact that its entry tells the agent.
+    /// The event that its calls announce to the agent.
     pub watch: Option<Watch>,
 }
 

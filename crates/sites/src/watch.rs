@@ -1,9 +1,9 @@
-//! Functions whose entries tell the agent something, whether or not they are traced.
+//! Functions whose calls announce an event in the thread to the agent, traced or not.
 
 use crate::address::Svma;
 use serde::{Deserialize, Serialize};
 
-/// The fact that the entry of a function tells.
+/// The event in a thread that a call of the function announces to the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Watch {
     /// The thread leaves calls without their returns, up to the frame with the stack pointer in the

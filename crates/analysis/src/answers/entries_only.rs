@@ -2,11 +2,8 @@
 //! answer made from ended calls does not have them.
 
 use super::{Function, QueryContext};
-use crate::units::{counted, one_line};
+use crate::units::{counted, first_names};
 use std::collections::HashMap;
-
-/// Maximum number of functions that are named.
-const NAMED: usize = 5;
 
 /// Number of these calls by function.
 #[derive(Default)]
@@ -27,15 +24,12 @@ impl EntriesOnly {
         let calls = self.calls();
         let mut names: Vec<&str> = self.0.keys().map(|function| known.name(*function)).collect();
         names.sort_unstable();
-        let more = match names.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        names.truncate(NAMED);
-        let (calls, names) = ((calls > 0).then(|| counted(calls, "call"))?, names.join(", "));
-        Some(format!(
-            "{calls} of {}{more} without an end: only entries are recorded ('calltap sites FILE' says why)",
-            one_line(&names)
-        ))
+        (calls > 0).then(|| {
+            format!(
+                "{} of {} without an end: only entries are recorded ('calltap sites FILE' says why)",
+                counted(calls, "call"),
+                first_names(&names)
+            )
+        })
     }
 }

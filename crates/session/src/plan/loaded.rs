@@ -374,7 +374,7 @@ impl ProcessModule {
             let Some(change) = placed.change() else { continue };
             let (to, failure) = (change.to, failure());
             let name = names.get(n).unwrap_or_else(|| &self.binary.functions[placed.function].name);
-            // A watched function is none that the user wants traced.
+            // The user has not selected a function that is only watched.
             let is_broken =
                 matches!(failure, Some(ChangeError::PartialWrite(_) | ChangeError::ReadFailed(_)));
             if !placed.only_watches() || is_broken {

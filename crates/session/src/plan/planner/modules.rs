@@ -113,7 +113,7 @@ impl<'a> Planner<'a> {
     /// or one with the arguments of prctl if events have the time stamp counter.
     fn may_watch(&self, file: &File) -> bool {
         let returns = self.policy.selector.is_none_or(|selector| selector.records_returns());
-        let counter = self.reads_counter();
+        let counter = self.shared.control().reads_tsc();
         self.policy.discovery == Discovery::AtLoad
             && calltap_sites::file_may_define(file, |name| {
                 returns && NONLOCAL_EXITS.contains(&name)

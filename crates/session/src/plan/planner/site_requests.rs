@@ -157,12 +157,6 @@ impl<'a> Planner<'a> {
         [Clock::Tsc, Clock::Counter].iter().any(|ordering| *ordering as u32 == clock)
     }
 
-    /// Whether events are stamped with the time stamp counter.
-    pub(super) fn reads_counter(&self) -> bool {
-        let clock = self.shared.control().clock.load(Relaxed);
-        [Clock::Tsc, Clock::Sparse].iter().any(|counter| *counter as u32 == clock)
-    }
-
     /// Fails if values were requested and cannot be read for any function.
     pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
         if let (Some((interpreter, why)), None) = (self.values.no_python.take(), self.values.python) {
@@ -200,7 +194,7 @@ impl<'a> Planner<'a> {
         mut act: impl FnMut(&mut ProcessModule, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
     ) {
         let (pid, orders_threads, counter) =
-            (self.pid_of(index), self.orders_threads(), self.reads_counter());
+            (self.pid_of(index), self.orders_threads(), self.shared.control().reads_tsc());
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.files.types), RefCell::new(&mut self.values));
