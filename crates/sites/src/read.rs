@@ -72,7 +72,8 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let mut known = Lookup::new(&functions);
     let settled = |address| functions::is_settled(&mut known, address);
     let frames = frames::frames(&image, settled, &mut complaints);
-    functions::add_frames(&mut functions, &frames, module_name);
+    let entry = Svma(image.header.e_entry.get(Le));
+    functions::add_frames(&mut functions, &frames, entry, module_name);
     let resolvers = resolvers::find(&image, &dynamic, &symbols, &mut functions);
     let records = records::read(&image, &dynamic, &functions, &mut complaints);
     let profiling = match discovery {
@@ -105,7 +106,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         position_independent,
         needed: dynamic.needed,
         soname: dynamic.soname,
-        entry: Svma(image.header.e_entry.get(Le)),
+        entry,
         segments: image.segments,
         functions,
         profilers,

@@ -33,13 +33,13 @@ pub(crate) fn is_settled(functions: &mut Lookup<'_>, address: u64) -> bool {
 }
 
 /// Completes a list made from symbols with unwinding information: sizes, and functions without a
-/// symbol. `frames` are sorted.
-pub(crate) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module: &str) {
+/// symbol. `frames` are sorted. `entry` is the file's entry point.
+pub(crate) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], entry: Svma, module: &str) {
     for function in functions.iter_mut().filter(|function| function.size == 0) {
         let frame = frames.binary_search_by_key(&function.address.0, |frame| frame.address);
         function.size = frame.ok().and_then(|index| frames.get(index)).map_or(0, |frame| frame.size);
     }
-    let unnamed = unnamed(functions, frames, module);
+    let unnamed = unnamed(functions, frames, entry, module);
     functions.extend(unnamed);
     functions.sort_by_key(|function| function.address);
 }
@@ -76,11 +76,15 @@ fn aliases(best: &[u8], others: &[Symbol<'_>]) -> Vec<String> {
 
 /// Functions for the frames that no symbol covers: all of a stripped binary's, and the local
 /// functions' of a partly stripped one.
-fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Function> {
+fn unnamed(functions: &[Function], frames: &[Frame], entry: Svma, module: &str) -> Vec<Function> {
     let mut named = Lookup::new(functions);
     let mut covered =
         |frame: &Frame| named.at(frame.address).is_some() || is_settled(&mut named, frame.address);
-    let role = |frame: &Frame| if frame.called { Role::Function } else { Role::ColdPart(None) };
+    // The entry point begins a stack, as parts may, but no function jumps to it.
+    let role = |frame: &Frame| match frame.called || frame.address == entry.0 {
+        true => Role::Function,
+        false => Role::ColdPart(None),
+    };
     let function = |frame: &Frame| Function {
         name: format!("{module}+{:#x}", frame.address),
         aliases: Vec::new(),
