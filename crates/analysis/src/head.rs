@@ -1,7 +1,6 @@
 //! The lines above a text view that say what it was made from and what is missing.
 
-use crate::disabled;
-use crate::names::Names;
+use crate::left_out;
 use crate::sources::source::Source;
 use crate::tree::Totals;
 use crate::units::{counted, percent};
@@ -37,10 +36,10 @@ impl Lost {
     }
 }
 
-/// Returns the head: functions disabled while recording, the part that is read,
+/// Returns the head: calls left out while recording, the part that is read,
 /// `# 8 events and 1 mark, 2 threads`, and what is missing. Each line ends with a newline.
 pub fn head(source: &dyn Source, totals: &Totals) -> String {
-    let mut text = disabled_line(source);
+    let mut text = left_out::lines(source);
     text += &part(source);
     let events = events_and_marks(totals.events, totals.marks);
     text += &format!("# {events}, {}", counted(totals.threads, "thread"));
@@ -141,12 +140,6 @@ pub fn clock(source: &dyn Source) -> &'static str {
         Some(ClockKind::Coarse) => "# coarse clock: times are those of a 1 ms tick\n",
         _ => "",
     }
-}
-
-/// Returns a line about functions that were disabled while recording, if there are any.
-pub fn disabled_line(source: &dyn Source) -> String {
-    let names = Names::new(source.meta(), false);
-    disabled::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
 }
 
 /// Counts the forked processes whose calls are recorded, but not their callers from before the

@@ -26,6 +26,7 @@ pub mod incidents;
 pub mod incidents_of_calls;
 pub mod info;
 pub mod intervals;
+pub mod left_out;
 mod names;
 mod off;
 pub mod paths;

@@ -2,7 +2,7 @@
 
 use crate::common::{output, recording, same};
 use calltap_analysis::info::{Options, write};
-use calltap_analysis::{Error, MemorySource};
+use calltap_analysis::{BatchStream, Error, MemorySource, Source};
 use calltap_trace::*;
 
 fn full() -> MemorySource {
@@ -109,6 +109,88 @@ fn a_cut_off_file() {
                 1  c0ffee                                    /usr/bin/app
     ",
     );
+}
+
+/// A recording of which a batch is unreadable.
+struct Damaged(MemorySource);
+
+struct Torn(bool);
+
+impl BatchStream for Torn {
+    fn next_into(&mut self, _: &mut Batch) -> Result<bool, Error> {
+        match std::mem::replace(&mut self.0, true) {
+            true => Ok(false),
+            false => Err(Error::Trace(calltap_trace::Error::BadChunk {
+                path: "x.data".into(),
+                offset: 64,
+                thread: ThreadId(0),
+                events: 12,
+                what: "its checksum is wrong",
+            })),
+        }
+    }
+}
+
+impl Source for Damaged {
+    fn batches(&self) -> Box<dyn BatchStream + '_> {
+        Box::new(Torn(false))
+    }
+    fn meta(&self) -> &Meta {
+        &self.0.meta
+    }
+    fn complaints(&self) -> &[String] {
+        &[]
+    }
+    fn event_count(&self) -> u64 {
+        self.0.event_count()
+    }
+    fn has_time(&self) -> bool {
+        true
+    }
+    fn to_ns(&self, ticks: u64) -> u64 {
+        ticks
+    }
+    fn duration_ns(&self, ticks: u64) -> u64 {
+        ticks
+    }
+    fn thread_batches(&self, _: ThreadId) -> Box<dyn BatchStream + '_> {
+        self.batches()
+    }
+    fn has_switches(&self) -> bool {
+        false
+    }
+    fn switches(&self, _: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
+        Ok(None)
+    }
+    fn thread_span(&self, _: ThreadId) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+#[test]
+fn damage_and_calls_left_out_are_told() {
+    let mut source = Damaged(full());
+    source.0.meta.kept = vec![
+        Kept { from: None, calls: Some("of all functions, 2 levels deep".into()) },
+        Kept { from: Some(1_000_005), calls: None },
+    ];
+    source.0.meta.slow = vec![SlowRule { function: "f".into(), ns: 5_000_000 }];
+    let write = |json| {
+        output(|out| -> Result<(), Error> { write(&source, &Options { json, ..Options::default() }, out) })
+    };
+    let text = write(false);
+    for line in [
+        "kept       the recording kept only calls of f longer than 5.000 ms, and what these called (--slow)\n",
+        "kept       the recording kept only calls of all functions, 2 levels deep: other calls are missing, \
+         and callers' times include them\n",
+        "kept       from 1.000 ms on the recording kept all calls\n",
+        "damage     12 events in 1 part of the file unreadable; the first: x.data: ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&write(true)).unwrap();
+    assert_eq!((&json["unreadable"]["events"], &json["unreadable"]["chunks"]), (&12.into(), &1.into()));
+    assert_eq!(json["kept"][1]["from"], 1_000_005);
 }
 
 #[test]

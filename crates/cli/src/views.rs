@@ -15,7 +15,7 @@ use crate::view::source;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::paths::By;
 use calltap_analysis::{
-    Names, Part, Source, Totals, Word, disabled, goroutines, graph, info, replay, report, units,
+    Part, Source, Totals, Word, goroutines, graph, info, left_out, replay, report, units,
 };
 use calltap_export as export;
 use calltap_trace::{Meta, SiteId};
@@ -52,7 +52,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     if !is_text && name != "info" {
         say_part(source);
         warn_of_loss(source.meta());
-        warn_of_limit(source.meta());
+        warn_of_left_out(source);
     }
     if name == "export" {
         refuse_terminal(arguments)?;
@@ -307,10 +307,10 @@ fn warn_of_loss(meta: &Meta) {
     }
 }
 
-/// Tells that the overhead limit disabled functions, for outputs without a line for it.
-fn warn_of_limit(meta: &Meta) {
-    if let Some(line) = disabled::of_trace(meta, &Names::new(meta, false)) {
-        tell!("calltap: {line}");
+/// Prints which calls the recording left out, for outputs without a line for it.
+fn warn_of_left_out(source: &dyn Source) {
+    for sentence in left_out::sentences(source) {
+        tell!("calltap: {sentence}");
     }
 }
 
@@ -327,7 +327,7 @@ fn warn(totals: &Totals) {
 fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
     say_part(source);
     warn_of_loss(source.meta());
-    warn_of_limit(source.meta());
+    warn_of_left_out(source);
     let Some(directory) = arguments.output_file() else {
         bail!("--to parquet writes into a directory: name it with -o");
     };

@@ -389,7 +389,7 @@ impl<C: Consumer> Consumer for SubtreeFilter<C> {
     }
 
     fn change(&mut self, change: &Change) -> Result<(), Error> {
-        self.to.record(&change.note())?;
+        self.to.record(&change.record)?;
         self.all.changes.push(change.clone());
         Ok(())
     }

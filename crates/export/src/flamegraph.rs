@@ -6,7 +6,7 @@ use crate::options::Options;
 use calltap_analysis::boxes::{BoxPosition, places, widths};
 use calltap_analysis::paths::{By, NodeOff, Paths};
 use calltap_analysis::units::{count, counted, duration, percent};
-use calltap_analysis::{Error, Names, Progress, Source, Totals, disabled};
+use calltap_analysis::{Error, Names, Progress, Source, Totals, left_out};
 use std::io::Write;
 
 /// Boxes narrower than this share of the picture are left out.
@@ -40,7 +40,7 @@ pub fn flamegraph(
     if lost.entries + lost.exits > 0 {
         note += &format!("; LOST {} and {}", counted(lost.entries, "call"), counted(lost.exits, "return"));
     }
-    if let Some(line) = disabled::of_trace(source.meta(), &names) {
+    for line in left_out::sentences(source) {
         note += &format!("; {line}");
     }
     if options.by != By::Wall {

@@ -151,7 +151,7 @@ impl Keeper {
         Ok(match (&options.slow, &options.subtree) {
             (Some(slow), _) => Keeper::Slow(Box::new(SlowWriter::new(writer, slow)?)),
             (None, subtree) => {
-                subtree.iter().try_for_each(|subtree| writer.record(&subtree.note()))?;
+                subtree.iter().try_for_each(|subtree| writer.record(&subtree.record(None)))?;
                 Keeper::Subtree(Box::new(SubtreeFilter::new(writer, subtree.as_ref())))
             }
         })

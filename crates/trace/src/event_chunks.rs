@@ -139,6 +139,11 @@ impl EventChunks {
         added.add(batch, self.bounds(at), || self.log_in_ticks(Kind::SystemCalls, thread))
     }
 
+    /// Checks the checksums of a chunk.
+    pub(crate) fn check(&self, at: usize) -> Result<(), Error> {
+        self.spares.lend(&self.source, |scratch| self.source.check(&self.chunks[at], scratch))
+    }
+
     /// Returns the times of a chunk for the system calls that belong to it.
     fn bounds(&self, at: u32) -> Bounds {
         let own = self.of_thread(self.chunks[at as usize].header.thread());

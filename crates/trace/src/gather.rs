@@ -106,6 +106,7 @@ fn make_printable(record: &mut Record) {
         Record::Addresses { addresses } => addresses.iter_mut().for_each(|address| {
             address.name.iter_mut().chain([&mut address.place]).for_each(one);
         }),
+        Record::Kept(kept) => kept.calls.iter_mut().for_each(one),
         Record::End(end) => one(&mut end.status),
         _ => {}
     }
@@ -177,6 +178,10 @@ impl Gather {
             }
             Record::Slow { rules } => {
                 self.meta.slow.extend(rules);
+                true
+            }
+            Record::Kept(kept) => {
+                self.meta.kept.push(kept);
                 true
             }
             Record::DisabledByLimit { functions } => {

@@ -128,9 +128,10 @@ impl History {
                 }
             }
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
-            // Snapshots have no wakings, system calls or incidents.
+            // Snapshots have all calls, but no wakings, system calls or incidents.
             Record::KernelEvents(_) | Record::KernelFunctions { .. } | Record::Addresses { .. } => {}
-            Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
+            Record::Session(_) | Record::Slow { .. } | Record::Kept(_) | Record::End(_) | Record::Unknown => {
+            }
         }
     }
 

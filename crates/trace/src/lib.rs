@@ -43,8 +43,9 @@ pub use incidents::{Incident, IncidentKind};
 pub use kernel_log::{KernelLog, Stay};
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
-    Captured, DisabledByLimit, End, Future, FutureValues, GoStart, Loss, Meta, Module, Process, Profile,
-    Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
+    Captured, DisabledByLimit, End, Future, FutureValues, GoStart, Kept, Loss, Meta, Module, Process,
+    Profile, Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value,
+    ValueForm,
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{Said, Sieve, Sifting};

@@ -285,6 +285,18 @@ pub struct SlowRule {
     pub ns: u64,
 }
 
+/// Which of the recorded calls were kept on purpose, from a moment on: `--graph`, `--callers`,
+/// `--depth`, `--on`, or a change of these while the recording ran.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    /// First tick at which this holds; absent: from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// The calls, as part of a sentence: `of handle and what it calls, 3 levels deep`; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<String>,
+}
+
 /// The sums of a [`TracerKind::Profile`] tracer for one function in one process, over all threads.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
@@ -393,6 +405,8 @@ pub enum Record {
         /// The rules.
         rules: Vec<SlowRule>,
     },
+    /// See [`Kept`]; each holds until the next.
+    Kept(Kept),
     /// See [`ClockPair`].
     Clock(ClockPair),
     /// See [`Loss`]; the newest of a thread counts.
@@ -464,6 +478,8 @@ pub struct Meta {
     pub profile: Vec<Profile>,
     /// Rules for slow calls, if only those and what they call were kept.
     pub slow: Vec<SlowRule>,
+    /// Which calls were kept, in order of time; empty: all.
+    pub kept: Vec<Kept>,
     /// Functions disabled by the overhead limit.
     pub disabled_by_limit: Vec<DisabledByLimit>,
     /// Whether context switches were recorded; absent where they were not requested.

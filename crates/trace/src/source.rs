@@ -82,12 +82,8 @@ impl Source {
         self.file.read_exact_at(into, at).map_err(|source| Error::io(&self.path, "read", source))
     }
 
-    /// Reads the payload of a chunk into `scratch.raw`.
-    pub(crate) fn payload(
-        &self,
-        entry: &IndexEntry,
-        scratch: &mut Scratch,
-    ) -> Result<Result<(), Damage>, Error> {
+    /// Reads the payload of a chunk as it is stored, behind the header, into `scratch.file`.
+    fn stored(&self, entry: &IndexEntry, scratch: &mut Scratch) -> Result<Result<(), Damage>, Error> {
         let IndexEntry { offset, header } = entry;
         let (stored, raw) = (header.stored(), header.raw());
         if stored > chunk::MAX_RAW || raw > chunk::MAX_RAW {
@@ -98,10 +94,23 @@ impl Source {
         if ChunkHeader::parse(&scratch.file) != Some(*header) {
             return Ok(Err(Damage("its header is not the one in the index")));
         }
-        let payload = &scratch.file[CHUNK_HEADER..];
-        if !header.payload_is_whole(payload) {
+        if !header.payload_is_whole(&scratch.file[CHUNK_HEADER..]) {
             return Ok(Err(Damage("its checksum is wrong")));
         }
+        Ok(Ok(()))
+    }
+
+    /// Reads the payload of a chunk into `scratch.raw`.
+    pub(crate) fn payload(
+        &self,
+        entry: &IndexEntry,
+        scratch: &mut Scratch,
+    ) -> Result<Result<(), Damage>, Error> {
+        if let Err(damage) = self.stored(entry, scratch)? {
+            return Ok(Err(damage));
+        }
+        let header = entry.header;
+        let (payload, raw) = (&scratch.file[CHUNK_HEADER..], header.raw());
         scratch.raw.clear();
         if header.is_compressed() {
             scratch.raw.reserve(raw);
@@ -130,11 +139,20 @@ impl Source {
             Ok(()) => scratch.decoder.decode(&scratch.raw, &span, batch),
             Err(damage) => Err(damage),
         };
-        result.map_err(|Damage(what)| {
+        result.map_err(|damage| {
             // An incomplete chunk is not shown as if it were whole.
             batch.events.clear();
-            let (thread, events) = (batch.thread, span.events);
-            Error::BadChunk { path: self.path.clone(), offset: entry.offset, thread, events, what }
+            self.bad_chunk(entry, damage)
         })
+    }
+
+    /// Checks the checksums of a chunk of events.
+    pub(crate) fn check(&self, entry: &IndexEntry, scratch: &mut Scratch) -> Result<(), Error> {
+        self.stored(entry, scratch)?.map_err(|damage| self.bad_chunk(entry, damage))
+    }
+
+    fn bad_chunk(&self, entry: &IndexEntry, Damage(what): Damage) -> Error {
+        let (thread, events) = (entry.header.thread(), entry.header.span().events);
+        Error::BadChunk { path: self.path.clone(), offset: entry.offset, thread, events, what }
     }
 }

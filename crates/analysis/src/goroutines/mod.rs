@@ -284,7 +284,7 @@ impl States {
 /// time and in all processes, and are all read.
 fn knows_waits(source: &dyn Source) -> bool {
     let meta = source.meta();
-    if source.part().is_some() || !meta.slow.is_empty() {
+    if source.part().is_some() || !meta.slow.is_empty() || !meta.kept.is_empty() {
         return false;
     }
     let tracers = meta.session.iter().flat_map(|session| &session.tracers);

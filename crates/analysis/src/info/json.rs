@@ -1,6 +1,6 @@
 //! The description as JSON: the metadata records, and sums for scripts.
 
-use super::{Entered, Options, active_ns, sites_by_module};
+use super::{Entered, Options, active_ns, damage, sites_by_module};
 use crate::disabled;
 use crate::names::Names;
 use crate::sources::source::Source;
@@ -43,17 +43,20 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     let names = Names::new(meta, options.linker_names);
     let sum = Entered::sum(&entered);
     let marks = sum.marks(source);
+    let (unreadable, damage) = damage(source);
     let mut info = json!({
         "calltap_info": 1,
         "session": meta.session,
         "events": source.event_count() - marks,
         "marks": marks,
+        "unreadable": { "events": unreadable, "chunks": damage.damaged, "first": damage.first_damage },
         "functions": meta.sites.len(),
         "calls": sum,
         "processes": meta.processes,
         "threads": threads,
         "modules": modules,
         "slow": meta.slow,
+        "kept": meta.kept,
         disabled::KEY: disabled::functions(meta, &names),
         "rates_when_disabled": rates(meta, &names),
         "scheduling": meta.scheduling,

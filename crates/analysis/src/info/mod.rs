@@ -4,7 +4,8 @@ mod json;
 mod text;
 
 use crate::error::Error;
-use crate::sources::source::Source;
+use crate::sources::source::{Damage, Source};
+use crate::tree::Totals;
 use calltap_trace::{Loss, ThreadId};
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,7 +21,7 @@ pub struct Options {
     pub linker_names: bool,
 }
 
-/// Describes the recording. Reads no events.
+/// Describes the recording. Decodes no events, but checks that the file has them undamaged.
 pub fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     if options.json { json::write(source, options, out) } else { text::write(source, options, out) }?;
     Ok(())
@@ -76,6 +77,17 @@ impl Entered {
         let is_whole = source.meta().end.is_some() && recorded > 0;
         if is_whole { source.event_count().saturating_sub(recorded) } else { 0 }
     }
+}
+
+/// Sums the damage of a recording, as views of its events tell it.
+fn damage(source: &dyn Source) -> (u64, Totals) {
+    let (mut damage, mut totals) = (Damage::default(), Totals::default());
+    for error in source.unreadable() {
+        damage.add(&error);
+    }
+    let events = damage.events;
+    damage.report(&mut totals);
+    (events, totals)
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC from a thread's first to its last event.

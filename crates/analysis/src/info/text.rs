@@ -1,7 +1,8 @@
 //! The description as text.
 
-use super::{Entered, Options, active_ns, sites_by_module};
+use super::{Entered, Options, active_ns, damage, sites_by_module};
 use crate::head::events_and_marks;
+use crate::left_out;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};
@@ -34,8 +35,8 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         }
         None => line(out, "end", "not recorded: the file is incomplete")?,
     }
-    for rule in &meta.slow {
-        line(out, "kept", &format!("{}, if longer than {}", rule.function, duration(rule.ns)))?;
+    for sentence in left_out::by_rules(source) {
+        line(out, "kept", &sentence)?;
     }
     let names = Names::new(meta, options.linker_names);
     for disabled in &meta.disabled_by_limit {
@@ -56,6 +57,11 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     }
     for note in &meta.notes {
         line(out, "note", note)?;
+    }
+    let (unreadable, damage) = damage(source);
+    if let Some(first) = damage.first_damage {
+        let (events, parts) = (counted(unreadable, "event"), counted(damage.damaged, "part"));
+        line(out, "damage", &format!("{events} in {parts} of the file unreadable; the first: {first}"))?;
     }
     for complaint in source.complaints() {
         line(out, "complaint", complaint)?;

@@ -10,7 +10,7 @@ use crate::sources::source::Source;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter, Totals};
 use crate::values;
-use crate::{disabled, incidents};
+use crate::{disabled, incidents, left_out};
 use calltap_trace::{RunState, SiteId, ThreadId};
 use serde_json::{Value, json};
 
@@ -49,6 +49,7 @@ impl<'a> JsonText<'a> {
             "part": self.source.part(),
             "forked_without_callers": forked_processes(self.source),
             disabled::KEY: disabled::functions(self.source.meta(), self.names),
+            left_out::KEY: left_out::by_rules(self.source),
         });
         push(buffer, &head);
     }

@@ -12,7 +12,8 @@ mod spent;
 mod waits;
 
 use crate::error::Error;
-use crate::head::{clock, damage, disabled_line, forked, part};
+use crate::head::{clock, damage, forked, part};
+use crate::left_out;
 use crate::names::Names;
 use crate::sources::drive::{Progress, checked_site, tell};
 use crate::sources::source::Source;
@@ -163,7 +164,7 @@ impl<'a> Text<'a> {
 
     fn header(&self, source: &dyn Source, buffer: &mut Vec<u8>) {
         if !matches!(self, Text::Json(_)) {
-            buffer.extend_from_slice(disabled_line(source).as_bytes());
+            buffer.extend_from_slice(left_out::lines(source).as_bytes());
             buffer.extend_from_slice(part(source).as_bytes());
             buffer.extend_from_slice(clock(source).as_bytes());
         }

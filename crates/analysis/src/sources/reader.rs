@@ -16,6 +16,10 @@ impl Source for TraceReader {
         self.complaints()
     }
 
+    fn unreadable(&self) -> Vec<Error> {
+        self.damaged_chunks().map(Error::from).collect()
+    }
+
     fn event_count(&self) -> u64 {
         self.event_count()
     }

@@ -7,7 +7,7 @@ use crate::disabled;
 use crate::error::Error;
 use crate::future_spans::future_spans;
 use crate::futures::{End, Role, Span, Wait, Waking, is_pool_thread};
-use crate::head;
+use crate::left_out;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{counted, duration};
@@ -107,11 +107,12 @@ pub fn why_futures(source: &dyn Source, why: &Why) -> Result<String, Error> {
             "slow_futures": all,
             "unknown": unknown,
             disabled::KEY: disabled::functions(source.meta(), &Names::new(source.meta(), why.linker_names)),
+            left_out::KEY: left_out::by_rules(source),
             "futures": shown,
         });
         return Ok(format!("{object:#}\n"));
     }
-    let mut text = head::disabled_line(source);
+    let mut text = left_out::lines(source);
     unknown.iter().for_each(|line| text += &format!("# {line}\n"));
     if all > slow.len() {
         let _ = writeln!(text, "# {all} slow futures; these are the {} slowest", slow.len());

@@ -7,6 +7,7 @@ use super::lane::Within;
 use super::stacks::Moment;
 use crate::disabled;
 use crate::error::Error;
+use crate::left_out;
 use crate::names::Names;
 use crate::sources::source::{Source, threads_with_events};
 use crate::units::duration;
@@ -71,10 +72,17 @@ pub fn locks(
     locks.truncate(limit.unwrap_or(usize::MAX));
     if as_json {
         let rows: Vec<Value> = locks.iter().map(|lock| row(&descriptions, lock)).collect();
-        let object = json!({ "calltap_locks": 1, "locks": rows, "unknown": unknown, disabled::KEY: disabled::functions(source.meta(), &names) });
+        let object = json!({
+            "calltap_locks": 1,
+            "locks": rows,
+            "unknown": unknown,
+            disabled::KEY: disabled::functions(source.meta(), &names),
+            left_out::KEY: left_out::by_rules(source),
+        });
         return Ok(format!("{object:#}\n"));
     }
-    let mut text: String = unknown.iter().map(|line| format!("# {line}\n")).collect();
+    let mut text = left_out::lines(source);
+    text.extend(unknown.iter().map(|line| format!("# {line}\n")));
     if locks.is_empty() {
         text += "no waits\n";
         return Ok(text);

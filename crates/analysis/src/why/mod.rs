@@ -25,6 +25,7 @@ pub use slow::Rule;
 use crate::disabled;
 use crate::error::Error;
 use crate::head;
+use crate::left_out;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{counted, duration};
@@ -74,6 +75,7 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
             "total_ns": source.duration_ns(found.ticks),
             "unknown": unknown,
             disabled::KEY: disabled::functions(source.meta(), &names),
+            left_out::KEY: left_out::by_rules(source),
         });
         if why.summary {
             object["causes"] = summary::json(&explained, &descriptions);

@@ -26,7 +26,7 @@ use crate::terminal::started;
 use crate::{ending, many, record, session_commands};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Listener, QueryContext, Question};
-use calltap_analysis::{Names, Word, demangle, disabled, units};
+use calltap_analysis::{Names, Word, demangle, disabled, left_out, units};
 use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
@@ -191,9 +191,10 @@ fn of_file(
     if listener.known.lost > 0 {
         tell!("calltap: {} lost: the answer is not complete", units::counted(listener.known.lost, "event"));
     }
-    if !reader.meta().slow.is_empty() {
-        tell!("calltap: the trace has only slow calls and the calls within them: so has the answer");
-    }
+    // Without a heading, notes on standard error take its place.
+    let is_told = kind.bare() && !kind.json;
+    listener.known.left_out =
+        if is_told { left_out::sentences(&reader) } else { left_out::by_rules(&reader) };
     listener.question.sums(&listener.known, &reader.meta().profile);
     let names = Names::new(reader.meta(), false);
     let disabled = disabled::functions(reader.meta(), &names);
@@ -218,21 +219,23 @@ fn answer(
     if kind.json {
         let mut object = listener.json(kind.name);
         object[disabled::KEY] = disabled.into();
+        object[left_out::KEY] = listener.known.left_out.clone().into();
         object["entries_only"] = listener.known.entries_only.calls().into();
         // With one object per line, as in a stream, this object is a line too.
         let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
         writeln!(out, "{text}")?;
-    } else if !kind.bare() {
-        if let Some(line) = disabled::sentence(disabled, Some(listener.known.traced())) {
-            writeln!(out, "# {line}")?;
-        }
-        if let Some(line) = without_ends {
-            writeln!(out, "# {line}")?;
-        }
-        out.write_all(listener.question.text(&listener.known).as_bytes())?;
-    } else if let Some(line) = without_ends {
-        tell!("calltap: {line}");
+        return Ok(());
     }
+    let notes = listener.known.left_out.iter().chain(&without_ends);
+    if kind.bare() {
+        notes.for_each(|line| tell!("calltap: {line}"));
+        return Ok(());
+    }
+    let disabled = disabled::sentence(disabled, Some(listener.known.traced()));
+    for line in disabled.iter().chain(notes) {
+        writeln!(out, "# {line}")?;
+    }
+    out.write_all(listener.question.text(&listener.known).as_bytes())?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
 use calltap_analysis::values::FormattedValue;
 use calltap_analysis::why::{CallToExplain, why_call};
-use calltap_analysis::{Names, Off, Part, Source, disabled, incidents};
+use calltap_analysis::{Names, Off, Part, Source, incidents, left_out};
 use calltap_trace::{Incident, SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -121,7 +121,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         .loss
         .iter()
         .fold((0, 0), |(entries, exits), loss| (entries + loss.lost_entries, exits + loss.lost_exits));
-    let mut notes: Vec<String> = disabled::of_trace(meta, &names).into_iter().collect();
+    let mut notes = left_out::sentences(&explorer.source);
     notes.extend_from_slice(explorer.source.complaints());
     notes.extend(meta.notes.iter().cloned());
     notes.extend(totals.first_damage.iter().map(|first| {

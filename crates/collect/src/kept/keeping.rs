@@ -4,7 +4,7 @@
 use crate::kept::chosen::Chosen;
 use crate::kept::triggers::{Trigger, Triggers};
 use calltap_names::Word;
-use calltap_trace::{Event, Record, Said, Sifting};
+use calltap_trace::{Event, Kept, Record, Said, Sifting};
 
 /// The calls that are kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,16 +31,18 @@ impl Subtree {
         self.roots.iter().chain(&self.targets).chain(triggers)
     }
 
-    /// Returns the note about the kept calls for a trace.
-    pub fn note(&self) -> Record {
-        Record::Note { text: format!("only calls {} were kept", self.describe()) }
+    /// Returns what a trace says about the kept calls. `from`: first tick at which it holds, if that
+    /// is not the beginning.
+    pub fn record(&self, from: Option<u64>) -> Record {
+        Record::Kept(Kept { from, calls: (!self.is_all()).then(|| self.describe()) })
     }
 
-    /// Describes the kept calls as a sentence: `only calls of handle and what it calls are kept`.
+    /// Describes the kept calls as a sentence: `the recording keeps only calls of handle and what it
+    /// calls`.
     pub fn sentence(&self) -> String {
         match self.is_all() {
-            true => "all calls are kept".to_owned(),
-            false => format!("only calls {} are kept", self.describe()),
+            true => "the recording keeps all calls".to_owned(),
+            false => format!("the recording keeps only calls {}", self.describe()),
         }
     }
 
@@ -113,7 +115,7 @@ pub struct Change {
     /// Time of the change, in ticks of the events' clock.
     pub(crate) at: u64,
     pub(crate) rules: Rules,
-    text: String,
+    pub(crate) record: Record,
 }
 
 impl Change {
@@ -121,11 +123,6 @@ impl Change {
     pub fn new(subtree: &Subtree, at: u64, known: impl FnOnce(&mut dyn FnMut(&Record))) -> Change {
         let mut rules = Rules::new(subtree);
         known(&mut |record| rules.record(record));
-        Change { at, rules, text: format!("from here on {}", subtree.sentence()) }
-    }
-
-    /// Returns the note about the change for a trace.
-    pub(crate) fn note(&self) -> Record {
-        Record::Note { text: self.text.clone() }
+        Change { at, rules, record: subtree.record(Some(at)) }
     }
 }

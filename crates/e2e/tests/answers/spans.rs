@@ -245,8 +245,36 @@ fn a_recording_of_a_subtree_has_its_calls_and_counts_the_others() {
     assert!(rows.contains(&("front".to_owned(), 60)), "{rows:?}");
     assert!(!rows.iter().any(|(name, _)| name == "handle" || name == "back"), "{rows:?}");
     let info = calltap_run(&["info", "-i", &trace]).stdout;
-    assert!(info.contains("only calls of all functions, 2 levels deep were kept"), "{info}");
+    assert!(info.contains("the recording kept only calls of all functions, 2 levels deep:"), "{info}");
     assert!(info.contains(" 0 lost") && info.contains("dropped on purpose"), "{info}");
+    // Every view says it: in its head, for scripts in JSON or on standard error.
+    let says = "the recording kept only calls of all functions, 2 levels deep: other calls are missing";
+    for view in [
+        &["report"][..],
+        &["graph"],
+        &["replay"],
+        &["replay", "--json"],
+        &["report", "--json"],
+        &["export", "--to", "folded"],
+        &["export", "--to", "flamegraph"],
+        &["export", "--to", "chrome"],
+        &["latency", "front"],
+        &["latency", "front", "--json"],
+        &["count", "front"],
+        &["slower", "1ns", "front"],
+        &["watch", "front"],
+        &["stacks", "front"],
+        &["why", "front>1ns"],
+        &["why", "front>1ns", "--json"],
+        &["locks"],
+    ] {
+        let run = calltap_run(&[view, &["-i", &trace]].concat());
+        assert!(
+            run.status.success() && (run.stdout + &run.stderr).contains(says),
+            "{view:?}: {}",
+            run.stderr
+        );
+    }
     let both = calltap_run(&["record", "--graph", "front", "--slow", "front>1ms", "--", &path]);
     assert!(both.stderr.contains("and --on exclude --slow"), "{}", both.stderr);
 }
@@ -289,7 +317,7 @@ fn set_changes_kept_calls_during_recording() {
     step(3);
     set(&["--depth", "", "--callers", "inner"], "inner and what leads to it");
     step(4);
-    set(&["--callers", ""], "all calls are kept");
+    set(&["--callers", ""], "the recording keeps all calls");
     step(5);
     let refused = calltap_run(&["set", "-p", &pid, "--graph", "nosuch"]);
     assert!(refused.stderr.contains("no traceable function matches 'nosuch'"), "{}", refused.stderr);
@@ -299,7 +327,11 @@ fn set_changes_kept_calls_during_recording() {
     // Of the steps, outer is kept in 1, 3, 4 and 5; inner in all but 3; leaf in 1, 2 and 5.
     assert_eq!((calls["outer"], calls["inner"], calls["leaf"]), (12, 12, 18), "{calls:?}");
     let info = calltap_run(&["info", "-i", &trace]).stdout;
-    assert!(info.contains("from here on only calls of inner and what it calls are kept"), "{info}");
+    let changed =
+        info.lines().filter(|line| line.contains(" s on the recording kept") || line.contains("ms on the"));
+    let last = changed.clone().last().unwrap_or_default();
+    assert!(info.contains("on the recording kept only calls of inner and what it calls:"), "{info}");
+    assert!(changed.count() == 4 && last.ends_with("on the recording kept all calls"), "{info}");
     assert!(info.contains(" 0 lost") && info.contains("dropped on purpose"), "{info}");
 }
 

@@ -15,7 +15,8 @@ pub use refused::Refused;
 
 use crate::writer::PROCESS;
 use calltap_trace::{
-    ClockMap, End, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId, TraceReader, TraceWriter,
+    ClockMap, End, Kept, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId, TraceReader,
+    TraceWriter,
 };
 use clocks::Timeline;
 use lane::{Counts, MergedThread};
@@ -100,7 +101,7 @@ pub fn join(recordings: &[Recording], others: Others, output: &Path) -> Result<J
     let mut joined = Joined { threads: tables.threads.len() as u64, ..Joined::default() };
     let nested = events(recordings, &timeline, &tables, &mut trace, &mut joined)?;
     logs::write(recordings, &timeline, &tables, &mut trace)?;
-    facts(recordings, &tables, &nested, &mut trace)?;
+    facts(recordings, &timeline, &tables, &nested, &mut trace)?;
     for text in notes(recordings).into_iter().chain(joined.sentences()) {
         trace.record(&Record::Note { text })?;
     }
@@ -163,6 +164,7 @@ fn events(
 /// Writes the facts about recordings as a whole, and about threads at their ends.
 fn facts(
     recordings: &[Recording],
+    timeline: &Timeline,
     tables: &Tables,
     nested: &HashMap<ThreadId, Counts>,
     trace: &mut TraceWriter,
@@ -170,7 +172,7 @@ fn facts(
     let mut losses = BTreeMap::new();
     for (place, recording) in recordings.iter().enumerate() {
         let ids = &tables.ids[place];
-        let Meta { loss, profile, slow, disabled_by_limit, addresses, .. } = recording.reader.meta();
+        let Meta { loss, profile, slow, kept, disabled_by_limit, addresses, .. } = recording.reader.meta();
         for own in loss {
             let Some(thread) = ids.thread(own.thread) else { continue };
             let all = losses.entry(thread).or_insert(Loss { thread, ..Loss::default() });
@@ -203,7 +205,11 @@ fn facts(
             (addresses.len() > 0).then(|| Record::Addresses { addresses: addresses.collect() }),
             (!slow.is_empty()).then(|| Record::Slow { rules: slow.clone() }),
         ];
-        records.iter().flatten().try_for_each(|record| trace.record(record))?;
+        let kept = kept.iter().cloned().map(|kept| {
+            let from = kept.from.map(|from| timeline.ticks(place, from));
+            Record::Kept(Kept { from, ..kept })
+        });
+        records.into_iter().flatten().chain(kept).try_for_each(|record| trace.record(&record))?;
     }
     losses.into_values().try_for_each(|loss| trace.record(&Record::Loss(loss)))?;
     let metas = || recordings.iter().map(|recording| recording.reader.meta());

@@ -1,0 +1,50 @@
+//! Calls that a recording left out on purpose; every view reports them first.
+
+use crate::disabled;
+use crate::names::Names;
+use crate::sources::part::Part;
+use crate::sources::source::Source;
+use crate::units::{duration, one_line};
+use calltap_trace::{Kept, SlowRule};
+
+/// Key in JSON: a list of sentences.
+pub const KEY: &str = "left_out";
+
+/// Returns a sentence for each reason for which calls of a trace are missing on purpose: functions
+/// disabled by the overhead limit, rules for slow calls, and which calls were to be kept.
+pub fn sentences(source: &dyn Source) -> Vec<String> {
+    let meta = source.meta();
+    let disabled = disabled::of_trace(meta, &Names::new(meta, false));
+    disabled.into_iter().chain(by_rules(source)).collect()
+}
+
+/// Returns the sentences except that about disabled functions.
+pub fn by_rules(source: &dyn Source) -> Vec<String> {
+    let meta = source.meta();
+    let kept = meta.kept.iter().map(|kept| kept_calls(source, kept));
+    slow_calls(&meta.slow).into_iter().chain(kept).collect()
+}
+
+/// Returns the sentences as lines of a head.
+pub fn lines(source: &dyn Source) -> String {
+    sentences(source).iter().map(|line| format!("# {line}\n")).collect()
+}
+
+fn slow_calls(rules: &[SlowRule]) -> Option<String> {
+    let rules = rules.iter().map(|rule| format!("{} longer than {}", rule.function, duration(rule.ns)));
+    let rules = one_line(&rules.collect::<Vec<_>>().join(", ")).into_owned();
+    (!rules.is_empty())
+        .then(|| format!("the recording kept only calls of {rules}, and what these called (--slow)"))
+}
+
+fn kept_calls(source: &dyn Source, kept: &Kept) -> String {
+    let since = |from| duration(source.to_ns(from).saturating_sub(Part::beginning(source)));
+    let from = kept.from.map(|from| format!("from {} on ", since(from))).unwrap_or_default();
+    match &kept.calls {
+        None => format!("{from}the recording kept all calls"),
+        Some(calls) => format!(
+            "{from}the recording kept only calls {}: other calls are missing, and callers' times include them",
+            one_line(calls)
+        ),
+    }
+}
