@@ -56,6 +56,9 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
         }
         (false, None) => Ok(Subject::Program(command)),
         (true, Some(pid)) => {
+            if arguments.is_given("max-wait") {
+                bail!("--max-wait needs '-- PROGRAM': threads of an attached process never wait")
+            }
             processes::tell_of_children(pid, arguments);
             Ok(Subject::Process {
                 pid,
@@ -107,7 +110,8 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     }
     calltap_selection::add_valued(&mut words)?;
     let later = arguments.is_set("later") || arguments.is_set("follow");
-    let selection = ParsedSelection::about(&words, later, &about)?;
+    let selection =
+        ParsedSelection::about(&words, later, &about)?.timing(&keep::timed(slow.as_ref(), flight.as_ref()));
     let clock = match arguments.text("clock").as_deref() {
         Some("sparse") => Clock::Sparse,
         Some("coarse") => Clock::Coarse,
@@ -168,6 +172,11 @@ fn events(arguments: &Arguments) -> Result<[bool; 3]> {
                 "--events and --{flag} exclude each other: --{flag} does not keep the calls that explain a wait"
             );
         }
+    }
+    if arguments.is_set("no-sched") && words.contains(&"sched") {
+        bail!(
+            "--no-sched and '--events sched' exclude each other: a wakeup ends a wait, which --no-sched does not record"
+        );
     }
     Ok(EVENTS.map(|word| words.contains(&word)))
 }

@@ -143,7 +143,7 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
     }
     calltap_selection::add(&mut words, &about);
     calltap_selection::add_python(&mut words, &python);
-    let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
+    let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?.timing(&about);
     let of_kernel = !matches!(question, Question::Futures(_));
     Ok(Options {
         output,

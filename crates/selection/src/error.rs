@@ -42,6 +42,17 @@ pub enum Error {
         /// The nearest names, or empty.
         hint: String,
     },
+    /// The durations of a function's calls are needed, and only their entries can be recorded; the
+    /// program was not run.
+    #[error(
+        "the calls of {name} have no known durations, as their ends cannot be recorded: {why}; name one of its callers"
+    )]
+    NoEnds {
+        /// Name of the function.
+        name: String,
+        /// The reason.
+        why: calltap_sites::Reason,
+    },
     /// The notrace sets have all functions that the filters have; the program was not run.
     #[error(
         "-N takes away all functions that are selected, and nothing would be traced: leave some, or name others with -F"

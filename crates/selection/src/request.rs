@@ -97,6 +97,12 @@ impl ParsedSelection {
         Ok(ParsedSelection { words: words.clone(), tracers: selector.tracers.clone(), selector })
     }
 
+    /// Requires that for each of these globs the durations of some function's calls are recorded.
+    pub fn timing(mut self, globs: &[String]) -> ParsedSelection {
+        self.selector.timed = globs.iter().map(|glob| Word::new(glob)).collect();
+        self
+    }
+
     /// Returns the combined request of the tracers for a function; None if none wants it.
     pub fn site_request(
         &self,

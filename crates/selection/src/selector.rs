@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::named::{Named, names_of};
 use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection, is_go_wait};
 use calltap_names::{FunctionNames, GlobSet, ModuleNames, Word};
-use calltap_sites::{Function, SiteKind};
+use calltap_sites::{Function, Returns, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{DescribedFunction, Program, Reason, Rules, Trouble};
 use std::collections::HashSet;
@@ -22,6 +22,8 @@ pub struct Selector {
     python: bool,
     /// Globs for each of which a function must be traced.
     pub(crate) about: Vec<Word>,
+    /// Globs for each of which the returns of a function must be recorded.
+    pub(crate) timed: Vec<Word>,
     /// Whether functions that poll futures are traced, even if no filter names them.
     futures: bool,
     /// Whether only functions that poll futures are traced.
@@ -82,7 +84,8 @@ impl Selector {
         let futures = words.polls();
         let rules = rules.with_futures(futures);
         let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
-        let (about, reached, python) = (Vec::new(), OnceLock::new(), !words.python.is_empty());
+        let (about, timed, reached, python) =
+            (Vec::new(), Vec::new(), OnceLock::new(), !words.python.is_empty());
         let libcalls = words.libcalls;
         Ok(Selector {
             tracers: infos,
@@ -90,6 +93,7 @@ impl Selector {
             later,
             python,
             about,
+            timed,
             futures,
             only_futures,
             libcalls,
@@ -289,7 +293,11 @@ impl Selector {
         for (filter, _) in &self.filters {
             // The program may have no room for a jump there. Threads are then found when they enter
             // the evaluator.
-            let may_miss = |word: &&Word| word.text() == SAVE_THREAD || is_go_wait(word.text());
+            let is_about = |word: &Word| self.about.iter().any(|about| about.text() == word.text());
+            let may_miss = |word: &&Word| {
+                let is_python = || self.python && is_about(word);
+                word.text() == SAVE_THREAD || is_go_wait(word.text()) || is_python()
+            };
             let unmatched = filter.unmatched(all.iter());
             if let Some(word) = unmatched.into_iter().find(|word| !may_miss(word)) {
                 if word.text() == EVALUATOR {
@@ -316,11 +324,31 @@ impl Selector {
                 return Err(Error::NoMatch { glob: word.text().to_owned(), hint });
             }
         }
+        for word in self.timed.iter().filter(|_| !self.python) {
+            let mut chosen = candidates.traceable().filter(|(function, module)| {
+                word.matches(&names_of(function, *module)) && is_chosen((*function, *module))
+            });
+            let Some((first, _)) = chosen.next() else { continue };
+            if let (Some(why), false) =
+                (without_end(first), chosen.any(|(other, _)| without_end(other).is_none()))
+            {
+                let name = calltap_names::in_message(&calltap_names::demangle(&first.name));
+                return Err(Error::NoEnds { name, why });
+            }
+        }
         // The words above have messages of their own.
         if !self.python && self.excludes_all(candidates) {
             return Err(Error::AllExcluded);
         }
         Ok(())
+    }
+}
+
+/// Returns why only the entries of a function's calls are recorded, if that is so.
+fn without_end(function: &Function) -> Option<calltap_sites::Reason> {
+    match &function.returns {
+        Returns::Exits { unrecorded_end, .. } => unrecorded_end.clone(),
+        Returns::Stub(_) => None,
     }
 }
 

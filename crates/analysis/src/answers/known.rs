@@ -242,6 +242,14 @@ impl QueryContext {
         self.functions.iter().any(|function| function.wanted && demangle(&function.name) == name)
     }
 
+    /// Returns the globs that no traced function matches: of Python functions, only called ones are
+    /// known.
+    pub fn unmatched(&self) -> Vec<String> {
+        let has = |glob: usize| self.functions.iter().any(|function| function.asked.contains(&glob));
+        let without = (0..self.globs.len()).filter(|glob| !has(*glob));
+        without.map(|glob| self.globs[glob].text().to_owned()).collect()
+    }
+
     /// Iterates over all functions that are asked about.
     pub(super) fn all_wanted(&self) -> impl Iterator<Item = Function> {
         let all = self.functions.iter().zip(0..);

@@ -215,18 +215,22 @@ fn answer(
     // The sentence names the first ones.
     disabled.sort_by_key(|name| !listener.known.asks_about(name));
     out.write_all(listener.question.take().as_bytes())?;
+    let unmatched = listener.known.unmatched();
     let without_ends = listener.known.entries_only.sentence(&listener.known).filter(|_| !kind.sums());
     if kind.json {
         let mut object = listener.json(kind.name);
         object[disabled::KEY] = disabled.into();
         object[left_out::KEY] = listener.known.left_out.clone().into();
+        object["unmatched"] = unmatched.into();
         object["entries_only"] = listener.known.entries_only.calls().into();
         // With one object per line, as in a stream, this object is a line too.
         let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
         writeln!(out, "{text}")?;
         return Ok(());
     }
-    let notes = listener.known.left_out.iter().chain(&without_ends);
+    let unmatched = (!unmatched.is_empty())
+        .then(|| format!("no function that was traced or called matches {}", unmatched.join(", ")));
+    let notes = listener.known.left_out.iter().chain(&unmatched).chain(&without_ends);
     if kind.bare() {
         notes.for_each(|line| tell!("calltap: {line}"));
         return Ok(());

@@ -8,11 +8,11 @@ use crate::command_line::values;
 use crate::command_line::view_flags;
 use crate::terminal::output;
 use anyhow::{Context, Result, bail};
-use calltap_analysis::Glob;
 use calltap_analysis::answers::{
     Buckets, By, Count, CountBy, EndedCall, Entered, Form, Futures, Histogram, Latency, Lines, QueryContext,
     Question, Spans, Stacks, Widths,
 };
+use calltap_analysis::{Glob, Word};
 use calltap_selection::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
@@ -63,7 +63,7 @@ enum Query {
 
 /// Refuses questions that cannot be answered about Python functions.
 fn check_python(python: &[String], query: Query, arguments: &Arguments) -> Result<()> {
-    let reads = ["arguments", "results", "if"].iter().any(|flag| arguments.is_set(flag));
+    let reads = ["arguments", "results", "if"].iter().any(|flag| arguments.is_given(flag));
     let values = matches!(query, Query::Histogram(..) | Query::CountBy(By::Value) | Query::Span(_));
     if !python.is_empty() && (reads || values) {
         bail!(
@@ -179,10 +179,10 @@ impl Kind {
         self.functions.iter().chain(python)
     }
 
-    /// Returns the globs that must match functions of the program's own code. With Python functions
-    /// there are none: a glob may match in Python only.
+    /// Returns the globs that must match functions. With Python functions a glob may match those
+    /// only, which are known when they are called.
     pub fn required(&self) -> &[String] {
-        if self.python.is_empty() { &self.functions } else { &[] }
+        &self.functions
     }
 
     /// Returns an empty answer. `live`: intermediate results are shown.
@@ -279,8 +279,12 @@ impl Kind {
             words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
         }
         match self.query {
-            // The globs are of Python functions, and a filter would apply to functions in C.
-            _ if !self.python.is_empty() => {}
+            // Globs are of Python functions, and a filter would apply them to functions in C. A name
+            // may be one of either.
+            _ if !self.python.is_empty() => {
+                let is_name = |glob: &&String| Word::new(glob).is_exact();
+                words.filter.extend(self.functions.iter().filter(is_name).cloned());
+            }
             // Every function that may be a caller is traced.
             Query::Stacks if self.stack_bytes.is_none() => {
                 calltap_selection::add(&mut words, &self.functions)

@@ -1,7 +1,7 @@
 //! The flags and operands that the user gave, by the names of the
 //! [table](crate::command_line::table).
 
-use crate::command_line::table::Flag;
+use crate::command_line::table::{Flag, commands};
 use anyhow::{Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -113,6 +113,20 @@ impl Arguments {
         match self.words("operand").first().is_some_and(|word| word.is_empty()) {
             true => Err(anyhow::anyhow!("{command}: the name of the {named} is empty")),
             false => Ok(()),
+        }
+    }
+
+    /// Refuses flags that have an effect only with another one that is missing.
+    pub fn refuse_flags_alone(&self, command: &str) -> anyhow::Result<()> {
+        let own = commands().filter(|known| known.name == command);
+        let mut flags = own.flat_map(|known| known.flags.iter().copied().flatten());
+        let is_alone = |flag: &&Flag| {
+            let has = |name: &&str| self.is_given(name);
+            !flag.needs.is_empty() && self.is_given(flag.long) && !flag.needs.iter().any(has)
+        };
+        match flags.find(is_alone) {
+            None => Ok(()),
+            Some(flag) => anyhow::bail!("--{} needs --{}", flag.long, flag.needs.join(" or --")),
         }
     }
 

@@ -185,14 +185,22 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
 
 /// Returns the functions whose calls are judged, and which therefore have to be traced.
 pub fn functions(slow: Option<&Slow>, subtree: Option<&Subtree>, flight: Option<&Flight>) -> Vec<String> {
-    let of_flight = flight.into_iter().flat_map(|flight| &flight.on).filter_map(|trigger| match trigger {
-        Trigger::Slow(rule) => Some(&rule.function),
+    let called = flight.into_iter().flat_map(|flight| &flight.on).filter_map(|trigger| match trigger {
         Trigger::Called { function, .. } => Some(function),
-        Trigger::Signal | Trigger::Crash | Trigger::Exit => None,
+        Trigger::Slow(_) | Trigger::Signal | Trigger::Crash | Trigger::Exit => None,
     });
-    let rules = slow.into_iter().flat_map(|slow| &slow.rules).map(|rule| &rule.function);
     let of_subtree = subtree.into_iter().flat_map(Subtree::functions);
-    rules.chain(of_flight).chain(of_subtree).cloned().collect()
+    timed(slow, flight).into_iter().chain(called.chain(of_subtree).cloned()).collect()
+}
+
+/// Returns the functions whose calls are judged by their durations.
+pub fn timed(slow: Option<&Slow>, flight: Option<&Flight>) -> Vec<String> {
+    let of_flight = flight.into_iter().flat_map(|flight| &flight.on).filter_map(|trigger| match trigger {
+        Trigger::Slow(rule) => Some(rule),
+        _ => None,
+    });
+    let rules = slow.into_iter().flat_map(|slow| &slow.rules).chain(of_flight);
+    rules.map(|rule| rule.function.clone()).collect()
 }
 
 #[cfg(test)]

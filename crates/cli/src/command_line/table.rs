@@ -98,6 +98,8 @@ pub struct Flag {
     pub default: Option<&'static str>,
     /// Whether the flag may be given several times.
     pub many: bool,
+    /// Flags of which it needs one; empty if it needs none.
+    pub needs: &'static [&'static str],
     /// Description in one sentence.
     pub help: &'static str,
 }
@@ -129,11 +131,16 @@ pub enum Takes {
 }
 
 const fn switch(long: &'static str, short: Option<char>, help: &'static str) -> Flag {
-    Flag { long, short, value: None, choices: &[], default: None, many: false, help }
+    Flag { long, short, value: None, choices: &[], default: None, many: false, needs: &[], help }
 }
 
 const fn value(long: &'static str, short: Option<char>, value: &'static str, help: &'static str) -> Flag {
-    Flag { long, short, value: Some(value), choices: &[], default: None, many: false, help }
+    Flag { long, short, value: Some(value), choices: &[], default: None, many: false, needs: &[], help }
+}
+
+/// Returns the flag that one of these must accompany.
+const fn with(flag: Flag, needs: &'static [&'static str]) -> Flag {
+    Flag { needs, ..flag }
 }
 
 const fn many(flag: Flag) -> Flag {

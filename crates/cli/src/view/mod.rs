@@ -44,6 +44,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
     let pids = crate::command_line::processes::all(arguments)?;
     if let Some(page) = arguments.path("save") {
+        if arguments.is_given("port") {
+            bail!("--port and --save exclude each other: a saved page needs no server");
+        }
         return match pids.first() {
             None => save(&trace(arguments)?, &page, arguments),
             Some(pid) => bail!("--save needs a trace: 'calltap record -p {pid}' makes one"),

@@ -173,6 +173,11 @@ impl ProcessModule {
         (is_it && site_request(function).is_some() && is_all()).then_some(function)
     }
 
+    /// Evaluates the requests for all traceable functions without obeying them.
+    pub fn evaluate(&self, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
+        self.traceable().for_each(|(_, function)| drop(site_request(function)));
+    }
+
     /// Returns the traceable functions with their indices. If the program maps only a part of the
     /// file, only those in that part.
     fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {

@@ -5,7 +5,10 @@ use super::flags::{
     EVENTS, FILTER, GRAPH, IF, KERNEL, LATER, LEVELS, LIBCALLS, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG,
     PATCH_MODE, PYTHON, RESULTS, TRACER,
 };
-use super::{Command, Operand, Takes, choice, many, or, switch, value};
+use super::{Command, Operand, Takes, choice, many, or, switch, value, with};
+
+/// Flags of which one makes snapshots.
+const SNAPSHOTS: &[&str] = &["snapshot-on", "on"];
 
 /// The commands.
 pub const RECORD: &[Command] = &[Command {
@@ -84,14 +87,17 @@ pub const RECORD: &[Command] = &[Command {
             "FUNCTION>TIME",
             "Keep only calls longer than TIME, with their callees: 'handle_request>10ms' (the function may be a glob).",
         )),
-        or(
-            value(
-                "slow-memory",
-                None,
-                "SIZE",
-                "With --slow: memory for the events of open calls that have not reached TIME (bytes, or with K, M, G).",
+        with(
+            or(
+                value(
+                    "slow-memory",
+                    None,
+                    "SIZE",
+                    "With --slow: memory for the events of open calls that have not reached TIME (bytes, or with K, M, G).",
+                ),
+                "128M",
             ),
-            "128M",
+            &["slow"],
         ),
         GRAPH,
         CALLERS,
@@ -108,20 +114,34 @@ pub const RECORD: &[Command] = &[Command {
             "EVENT",
             "Keep the newest events in memory, and write them to a file (FILE.1, FILE.2, ...) at each EVENT: 'FUNCTION>TIME', signal (SIGUSR1 to calltap), crash, exit.",
         )),
-        or(
-            value("last", None, "TIME", "With --snapshot-on: keep the events of this last period (ms, s)."),
-            "10s",
-        ),
-        or(
-            value(
-                "history",
-                None,
-                "SIZE",
-                "With --snapshot-on: maximum memory for compressed events (bytes, or with K, M, G).",
+        with(
+            or(
+                value(
+                    "last",
+                    None,
+                    "TIME",
+                    "With --snapshot-on: keep the events of this last period (ms, s).",
+                ),
+                "10s",
             ),
-            "64M",
+            SNAPSHOTS,
         ),
-        or(value("snapshots", None, "N", "With --snapshot-on: maximum number of files."), "10"),
+        with(
+            or(
+                value(
+                    "history",
+                    None,
+                    "SIZE",
+                    "With --snapshot-on: maximum memory for compressed events (bytes, or with K, M, G).",
+                ),
+                "64M",
+            ),
+            SNAPSHOTS,
+        ),
+        with(
+            or(value("snapshots", None, "N", "With --snapshot-on: maximum number of files."), "10"),
+            SNAPSHOTS,
+        ),
         switch(
             "follow",
             None,

@@ -203,3 +203,21 @@ fn session_without_python_refuses_python_in_one_line_unchanged() {
         turns.end();
     }
 }
+
+#[test]
+fn questions_name_functions_of_python_and_of_c() {
+    let Some((interpreters, _)) = interpreters() else { return };
+    let script = script("calls.py");
+    for Interpreter { minor, path } in interpreters {
+        let program = ["--", path.to_str().expect("a path"), &script, "run"];
+        let ask = |words: &[&str]| calltap_run(&[words, &["--python", "__main__.*"], &program].concat());
+        let both = ask(&["count", "fib", "PyObject_Repr"]).stdout;
+        assert!(both.contains("__main__.fib") && both.contains("PyObject_Repr"), "3.{minor}: {both}");
+        assert!(!both.contains("matches"), "3.{minor}: {both}");
+        let mistyped = ask(&["latency", "fbi", "fib"]);
+        let says = "# no function that was traced or called matches fbi\n";
+        assert!(mistyped.stdout.contains(says), "3.{minor}: {} {}", mistyped.stdout, mistyped.stderr);
+        let refused = ask(&["watch", "fib", "-A", "n"]).stderr;
+        assert!(refused.contains("--python excludes values in a question"), "3.{minor}: {refused}");
+    }
+}

@@ -25,7 +25,9 @@ impl<'a> Planner<'a> {
         let is_same = words.python_arguments == before.python_arguments;
         self.read_python(&words.python_arguments, is_same)?;
         let chosen = std::mem::replace(&mut self.policy.choose, choose);
-        let selected = if words.python == before.python { Ok(()) } else { self.select_python(words) };
+        let checked = self.check_new_values(words);
+        let is_other = words.python != before.python;
+        let selected = checked.and_then(|()| if is_other { self.select_python(words) } else { Ok(()) });
         // Where no Python functions were traced, there was no memory for the rules before.
         let done = selected.and_then(|()| self.read_python(&words.python_arguments, is_same));
         if done.is_err() {

@@ -14,7 +14,7 @@ use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
-use calltap_selection::{Program, Purpose, SAVE_THREAD, SiteRequest, ValueReason, is_readied};
+use calltap_selection::{Program, Purpose, SAVE_THREAD, Selection, SiteRequest, ValueReason, is_readied};
 use calltap_sites::{Discovery, Function, KeptPointer, Returns, Watch};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -178,6 +178,24 @@ impl<'a> Planner<'a> {
                 );
                 Ok(())
             }
+        }
+    }
+
+    /// Fails if the values that a new selection requests cannot be read for any function. Nothing is
+    /// written yet.
+    pub(super) fn check_new_values(&mut self, words: &Selection) -> Result<(), Refusal> {
+        (self.values.read, self.values.trouble, self.values.left_out) = (false, None, None);
+        if words.arguments.is_empty() && words.results.is_empty() && words.conditions.is_empty() {
+            return Ok(());
+        }
+        for index in self.processes.keys().copied().collect::<Vec<_>>() {
+            self.for_each_module(index, |module, site_request, _| module.evaluate(site_request));
+        }
+        match &self.values.trouble {
+            Some((name, why)) if !self.values.read => {
+                Err(calltap_selection::Error::Values { name: name.clone(), why: why.clone() }.into())
+            }
+            _ => Ok(()),
         }
     }
 
