@@ -5,6 +5,8 @@
 //! function: the call tree then misses a leaf rather than a caller. Where there is room again, it
 //! enables functions.
 //!
+//! A process that uses less than a tenth of a processor is judged as if it used that much.
+//!
 //! The cost of an event is measured (most of it is reading the clock). Events are counted by site
 //! as they are read; the kernel tells the process's processor time. Before the governor looks, all
 //! written events are read: where a thread fills its chunk slowly, its events would else be counted
@@ -40,6 +42,9 @@ const AIM: f64 = 0.8;
 const LEAST: Duration = Duration::from_millis(1);
 /// Pause between looks at an idle process with functions that wait to be enabled again.
 const IDLE: Duration = Duration::from_secs(1);
+/// Share of a processor that a process is taken to use at least: in one that is mostly idle, a few
+/// calls cost a large share of its own time, and the machine next to nothing.
+const LEAST_SHARE: f64 = 0.1;
 /// A leaf is disabled rather than a calling function that costs up to this many times as much.
 const LEAF: u64 = 4;
 /// Number of calls of a leaf of which one may be followed by the entry of another function, such as
@@ -235,7 +240,8 @@ impl<'a> Governor<'a> {
         // Lost events count as of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
         let event_ns = scale * self.event_ns;
-        let own = own(weighed as f64 * event_ns, spent);
+        let least = elapsed.as_nanos() as f64 * LEAST_SHARE;
+        let own = own(weighed as f64 * event_ns, spent).max(least);
         let cost = weighed as f64 * event_ns / own;
         let known = OnceCell::new();
         let is_named = |site: usize| known.get_or_init(named).contains(&(site as u32));
@@ -351,6 +357,22 @@ mod tests {
         assert_eq!(governor.look(busy, 0, &Costly::default(), &HashSet::new), Judgement::default());
         assert!(governor.cost.is_some_and(|cost| cost > 0.0));
         assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
+    }
+
+    #[test]
+    fn idle_process_keeps_calls_that_cost_the_machine_nothing() {
+        let rates = Rates::default();
+        let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
+        governor.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("a second ago");
+        // The process has used 9 ms in a second. Of 100 ms, 5 may be spent.
+        let mut look = |calls: u32, spent: u64| {
+            (0..calls).for_each(|_| rates.count(SiteId(7)));
+            governor.event_ns = 20.0;
+            governor.look(Duration::from_millis(spent), 0, &Costly::default(), &HashSet::new).disable.len()
+        };
+        assert_eq!(look(20_000, 9), 0);
+        // Less than a moment later, the same number of calls is too much.
+        assert_eq!(look(400_000, 18), 1);
     }
 
     #[test]

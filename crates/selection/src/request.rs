@@ -156,16 +156,20 @@ impl ParsedSelection {
                 )
             });
         }
+        // A function specialised for some callers has other arguments than its signature says.
+        let is_specialised = ALTERED.iter().any(|part| function.name.contains(part));
+        let is_altered = || is_specialised || typed().is_some_and(|types| types.is_altered(function.address));
         let known = || {
-            // A function specialised for some callers has other arguments than its signature says.
-            let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
-            let types = typed().filter(|_| !is_altered)?;
+            let types = typed().filter(|_| !is_specialised)?;
             let signature = types.signature(function.address)?;
             let name = types.name(function.address);
             Some(DescribedFunction { types, signature, name })
         };
         let (program, trouble) = match self.selector.values(function, module, &known) {
             Ok(program) => (program, None),
+            Err(Trouble { why: Reason::NoArguments | Reason::NoNames { .. }, undecided }) if is_altered() => {
+                (None, Some(Trouble { why: Reason::Altered, undecided }))
+            }
             Err(why) => (None, Some(why)),
         };
         Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, purpose: Purpose::Trace })

@@ -27,7 +27,7 @@ pub enum Subject {
         pid: u32,
         /// Duration, if it is limited.
         duration: Option<Duration>,
-        /// Overhead limit of tracing, relative to the process's own time.
+        /// Overhead limit of tracing, relative to the process's own time or a tenth of a processor.
         max_overhead: Option<f64>,
     },
 }

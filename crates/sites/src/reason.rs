@@ -129,9 +129,9 @@ reasons! {
     NoCode { at: u64 } = "no-code-at", "no code at {at:#x}", "rebuild the file: its list of sleds is not that of its code";
 
     // A jump at the entry does not fit or is not safe.
-    Short { bytes: u64 } = "short", "only {bytes} bytes long, a jump needs 5", "trace its callers";
+    Short { bytes: u64 } = "short", "a jump needs 5 bytes, and it has {bytes}", "trace its callers";
     ShortAndRunsOn { bytes: u64 } = "short-and-runs-on",
-        "only {bytes} bytes long, and it runs on into what follows", "trace its callers";
+        "a jump needs 5 bytes; it has {bytes}, and runs on into what follows", "trace its callers";
     Empty = "no-code", "it has no code in the file", "none";
     CutOff = "cut-off", "part of it is not in the file", "none";
     TwoPages = "two-pages", "its first five bytes lie in two pages", "trace its callers";
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(tail_call.to_string(), "tail call (at 0x40): it reads its own return address (at 0x50)");
         assert_eq!(tail_call.code(), "unseen-tail-call");
         let short = Reason::OnlyBreakpoint { why: Box::new(Reason::Short { bytes: 3 }) };
-        assert_eq!(short.to_string(), "only 3 bytes long, a jump needs 5; --allow-int3 would trace it");
+        assert_eq!(short.to_string(), "a jump needs 5 bytes, and it has 3; --allow-int3 would trace it");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub enum Shape {
     Slice,
     /// The address of a C++ string, which begins with the address of a text and its length.
     String,
+    /// A structure of the length of a text and its address: libstdc++'s `std::string_view`.
+    View,
     /// An interface of Go: its type, and its value.
     Interface {
         /// Whether the first word is the address of a table of methods, and not of the type.
@@ -129,6 +131,8 @@ pub struct Types {
     has_types: Vec<bool>,
     /// Functions that have code, by address.
     functions: Vec<(Svma, DieRef)>,
+    /// Addresses of functions whose arguments the compiler has changed, in order.
+    altered: Vec<Svma>,
     /// Address of the types of a Go program, which names them.
     go_types: Option<Svma>,
 }
@@ -161,6 +165,7 @@ impl Types {
             units: Vec::new(),
             has_types: Vec::new(),
             functions: Vec::new(),
+            altered: Vec::new(),
             go_types: go::types(&object),
         };
         types.index().map_err(io::Error::other)?;
@@ -182,22 +187,23 @@ impl Types {
                 // The linker sets the address of a discarded function to 0.
                 let place = DieRef { unit: number, offset: entry.offset() };
                 let begins = self.begins(&unit, entry).into_iter().filter(|address| *address != 0);
-                self.functions.extend(begins.map(|address| (Svma(address), place)));
+                let altered = AttributeValue::CallingConvention(gimli::DW_CC_nocall);
+                if entry.attr_value(DW_AT_calling_convention) == Some(altered) {
+                    self.altered.extend(begins.map(Svma));
+                } else {
+                    self.functions.extend(begins.map(|address| (Svma(address), place)));
+                }
             }
             self.units.push(unit);
             self.has_types.push(has_types);
         }
         self.functions.sort_by_key(|(address, _)| *address);
+        self.altered.sort_unstable();
         Ok(())
     }
 
     /// Addresses where ranges of a function's code begin, cold parts included.
     fn begins(&self, unit: &Unit, entry: &Entry) -> Vec<u64> {
-        let altered = AttributeValue::CallingConvention(gimli::DW_CC_nocall);
-        if entry.attr_value(DW_AT_calling_convention) == Some(altered) {
-            // The compiler has changed the function's arguments.
-            return Vec::new();
-        }
         let address = |value| self.dwarf.attr_address(unit, value).ok().flatten();
         if let Some(start) = entry.attr_value(gimli::DW_AT_low_pc).and_then(address) {
             return vec![start];
@@ -219,6 +225,12 @@ impl Types {
     /// Addresses of all described functions.
     pub fn functions(&self) -> impl Iterator<Item = Svma> {
         self.functions.iter().map(|(address, _)| *address)
+    }
+
+    /// Whether the compiler has changed the arguments of the function at an address, as LLVM tells:
+    /// they are not as its description says.
+    pub fn is_altered(&self, address: Svma) -> bool {
+        self.altered.binary_search(&address).is_ok()
     }
 
     /// Name in the source of the function at an address, with template arguments.

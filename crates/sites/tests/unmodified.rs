@@ -83,10 +83,10 @@ fn branch_targets_in_prologue_are_refused() {
 #[test]
 fn int3_replaces_first_byte_without_room_for_jump() {
     for (name, code, trap, reason) in [
-        ("returns", "ret", "trap+0 c3", "only 1 bytes long"),
-        ("joined", "mov %rdi, %rax; ret", "trap+0 4889f8c3", "only 4 bytes long"),
-        ("leaves", "jmp before", "trap+0 eb", "only 2 bytes long"),
-        ("marked", "endbr64; ret", "trap+4 c3", "only 1 bytes long"),
+        ("returns", "ret", "trap+0 c3", "it has 1"),
+        ("joined", "mov %rdi, %rax; ret", "trap+0 4889f8c3", "it has 4"),
+        ("leaves", "jmp before", "trap+0 eb", "it has 2"),
+        ("marked", "endbr64; ret", "trap+4 c3", "it has 1"),
         ("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "trap+0 31c0", "byte 2"),
         ("early", "call *%rdi; nop; nop; nop; ret", "trap+0 ffd7", "a call returns to its byte 2"),
         ("later", "xor %eax, %eax; syscall; ret", "trap+0 31c0", "a system call"),
@@ -393,7 +393,7 @@ fn virtual_machines_find_no_return_address_but_their_own() {
 fn non_relocatable_prologue_is_refused() {
     check("early", "call *%rdi; nop; nop; nop; ret", "a call returns to its byte 2");
     check("system", "mov %rdi, %rax; syscall; ret", "a system call");
-    check("tiny", "ret", "only 1 bytes long");
+    check("tiny", "ret", "it has 1");
 }
 
 #[test]

@@ -343,7 +343,7 @@ fn width(shape: Shape) -> Option<u8> {
         Shape::Char { signed: true } => 1 | SIGNED,
         Shape::Bool | Shape::Char { signed: false } => 1,
         Shape::Pointer | Shape::Text | Shape::String => WORD,
-        Shape::Slice | Shape::Interface { .. } | Shape::Other(_) => return None,
+        Shape::Slice | Shape::View | Shape::Interface { .. } | Shape::Other(_) => return None,
     })
 }
 
@@ -368,7 +368,9 @@ fn decide(term: &Term, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) 
     steps.extend(have.steps);
     let (width, signed) = match (term.item.form, shape) {
         // `c == 200` is about the byte, although it is a signed number.
-        (None | Some(Form::Char), Some(Shape::Char { signed: true })) if (128..=255).contains(&term.with) => {
+        (None | Some(Form::Char), Some(Shape::Char { signed: true }))
+            if matches!(term.how, compare::EQUAL | compare::UNEQUAL) && (128..=255).contains(&term.with) =>
+        {
             (Some(1), false)
         }
         (Some(Form::Signed(bytes)), _) => (Some(bytes | SIGNED), true),
@@ -431,6 +433,12 @@ fn read(item: &Item, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) ->
                 _ => slice(steps, at(i32::from(WORD)), at(0)),
             });
         }
+        Shape::View => {
+            return Ok(match content {
+                Content::Pair(second, _) => slice(steps, made, second),
+                _ => slice(steps, at(0), at(i32::from(WORD))),
+            });
+        }
         Shape::Interface { has_methods, types } => {
             if let Content::Pair(value, _) = content {
                 steps.extend(value);
@@ -441,7 +449,15 @@ fn read(item: &Item, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) ->
             return Ok(ValueForm::Object);
         }
         Shape::String => return Ok(slice(steps, at(i32::from(WORD)), at(0))),
-        Shape::Other(_) if matches!(content, Content::AddressOf(_)) => Form::Pointer,
+        Shape::Other(_) if matches!(content, Content::AddressOf(_)) => {
+            let is_string = |of| known.is_some_and(|known| known.types.is_string(of));
+            match content {
+                Content::AddressOf(of) if is_string(of) => {
+                    return Ok(slice(steps, at(i32::from(WORD)), at(0)));
+                }
+                _ => Form::Pointer,
+            }
+        }
         Shape::Other(size @ (1 | 2 | 4)) => Form::Hex(size as u8),
         Shape::Other(size) => {
             // The rest of the register is undefined.

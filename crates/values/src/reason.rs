@@ -26,6 +26,8 @@ calltap_sites::reasons! {
     // Missing or unsuitable debugging information.
     NoArguments = "no-arguments",
         "no debugging information describes its arguments: name them, as in FUNCTION@arg1,arg2/s", "name them, or install debugging information";
+    Altered = "altered-arguments",
+        "the compiler has changed its arguments, and debugging information does not say how", "read values of its callers, or build without optimisation";
     NoNames { name: String } = "no-names",
         "no debugging information tells which argument is '{name}': write arg1, arg2 ...", "write arg1, or install debugging information";
     NoParameter { name: String, others: String } = "no-parameter",

@@ -3,6 +3,7 @@
 #include "e2e.h"
 #include <stdbool.h>
 #include <string>
+#include <string_view>
 
 enum color { RED, GREEN = 7 };
 struct pair {
@@ -44,6 +45,10 @@ TRACED bool mixed(pair p, long after, large l, int last) {
 TRACED large returns_large(int n) { return {{n, n, n, n}}; }
 TRACED void nothing(void *p) { KEEP(p); }
 TRACED size_t strings(const std::string &s, std::string &t) { return s.size() + t.size(); }
+TRACED size_t views(std::string_view a, int n, std::string s, const std::string_view &b) {
+    KEEP(n);
+    return a.size() + s.size() + b.size();
+}
 TRACED int recursive(int n) {
     int below = n == 0 ? 0 : recursive(n - 1);
     KEEP(below);
@@ -54,6 +59,8 @@ TRACED long filtered(int n, unsigned flags) {
     return n;
 }
 }
+TRACED std::string joined(std::string a, std::string_view b) { return a += b; }
+TRACED std::string_view rest(std::string_view of) { return of.substr(2); }
 
 int main(int argc, char **argv) {
     const char *guard = (const char *)8;
@@ -81,6 +88,12 @@ int main(int argc, char **argv) {
         std::string s = "a string", t(100, 'y');
         size_t length = strings(s, t);
         printf("call strings(s=\"a string\", t=\"%.64s\"...)  ret=%zu\n", t.c_str(), length);
+        std::string_view whole = "a view of text", part = whole.substr(2, 4);
+        printf("call views(a=\"view\", n=%d, s=\"a string\", b=\"a view of text\")  ret=%zu\n", round, views(part, round, s, whole));
+        std::string longer = joined(t, part), shorter = joined("a ", part);
+        printf("call joined(a=\"%.64s\"..., b=\"view\")  ret=\"%.64s\"...\n", t.c_str(), longer.c_str());
+        printf("call joined(a=\"a \", b=\"view\")  ret=\"%s\"\n", shorter.c_str());
+        printf("call rest(of=\"a view of text\")  ret=\"%s\"\n", rest(whole).data());
         for (int n = 0; n < 100; n++)
             filtered(n - 50, n);
     }

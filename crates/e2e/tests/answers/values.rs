@@ -39,7 +39,7 @@ fn call(line: &str) -> Option<String> {
 }
 
 fn check_all(program: &Program) {
-    let functions = ["integers", "on_the_stack", "floats", "texts", "strings"];
+    let functions = ["integers", "on_the_stack", "floats", "texts", "strings", "views", "joined", "rest"];
     let (run, shown) = watch(program, &[&functions[..], &["-A", "all", "-R"]].concat());
     assert_eq!(shown, said(&run, "call"), "{}", program.name);
 }

@@ -212,7 +212,7 @@ impl Types {
         };
         match of.shape {
             Shape::Float(_) => Classes::of(Class::Sse),
-            Shape::Slice => {
+            Shape::Slice | Shape::View => {
                 let mut classes = Classes::of(Class::Integer);
                 classes.words[1] = Class::Integer;
                 classes

@@ -83,7 +83,7 @@ impl Classes {
             [false] if self.words[1] == Class::SseUp => Passed::Unread(Unread::Vector),
             [_] if of.shape.size() > WORD => Passed::Unread(Unread::Wide),
             [true] => Passed::Integer(integer),
-            [true, true] if of.shape == Shape::Slice => Passed::Pair(integer),
+            [true, true] if matches!(of.shape, Shape::Slice | Shape::View) => Passed::Pair(integer),
             [false] => Passed::Vector(vector),
             _ => Passed::Unread(Unread::Apart),
         }
@@ -95,7 +95,7 @@ impl Shape {
     pub fn size(self) -> u64 {
         match self {
             Shape::Other(size) => size,
-            Shape::Slice | Shape::Interface { .. } => 2 * WORD,
+            Shape::Slice | Shape::View | Shape::Interface { .. } => 2 * WORD,
             Shape::Signed(size) | Shape::Unsigned(size) | Shape::Float(size) => size.into(),
             Shape::Bool | Shape::Char { .. } => 1,
             Shape::Pointer | Shape::Text | Shape::String => WORD,

@@ -132,19 +132,42 @@ impl Types {
                 if is_pointer && is_base && matches!(self.shape(target), Some(Shape::Char { .. })) {
                     return Some(Shape::Text);
                 }
-                let name = self
-                    .entry(target)?
-                    .attr_value(DW_AT_name)
-                    .and_then(|value| self.text(target.unit, value));
-                let is_string = name.is_some_and(|name| name.starts_with("basic_string<char"))
-                    && self.place_of(target, "_M_string_length") == Some(WORD);
-                Some(if is_string { Shape::String } else { Shape::Pointer })
+                Some(if self.is_string_class(target) { Shape::String } else { Shape::Pointer })
             }
-            gimli::DW_TAG_structure_type if size == Some(2 * WORD) => {
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type if size == Some(2 * WORD) => {
                 let name = self.text(place.unit, entry.attr_value(DW_AT_name)?)?;
+                if is_of_char(&name, "basic_string_view") {
+                    let place_of = |member| self.place_of(place, member);
+                    return match (place_of("_M_len"), place_of("_M_str"), place_of("__data_")) {
+                        (Some(0), Some(WORD), _) => Some(Shape::View),
+                        // libc++ has the address first.
+                        (None, None, Some(0)) => Some(Shape::Slice),
+                        _ => None,
+                    };
+                }
                 (name == "&str" || name == "&mut str").then_some(Shape::Slice)
             }
             _ => None,
         }
     }
+
+    /// Whether a type is libstdc++'s `std::string`, or that of another class of characters.
+    fn is_string_class(&self, place: DieRef) -> bool {
+        let name = self.entry(place).and_then(|entry| entry.attr_value(DW_AT_name));
+        let name = name.and_then(|value| self.text(place.unit, value));
+        name.is_some_and(|name| is_of_char(&name, "basic_string"))
+            && self.place_of(place, "_M_string_length") == Some(WORD)
+    }
+
+    /// Whether a value is libstdc++'s `std::string` itself, not its address.
+    pub fn is_string(&self, of: Type) -> bool {
+        matches!(of.shape, Shape::Other(_))
+            && of.about.and_then(|of| self.plain(of)).is_some_and(|of| self.is_string_class(of))
+    }
+}
+
+/// Whether the name of a class is that of a template's instance for `char`.
+fn is_of_char(name: &str, template: &str) -> bool {
+    let arguments = name.strip_prefix(template).and_then(|rest| rest.strip_prefix("<char"));
+    arguments.is_some_and(|rest| rest.starts_with([',', '>']))
 }

@@ -121,7 +121,7 @@ pub const MAX_OVERHEAD: Flag = or(
         "max-overhead",
         None,
         "PERCENT",
-        "Disable the most frequently called functions to limit the cost of tracing to this share of the process's own time (none: no limit).",
+        "Disable the most frequently called functions to limit the cost of tracing to this share of the process's own time, of which a tenth of a processor is the least (none: no limit).",
     ),
     "5%",
 );
@@ -245,7 +245,7 @@ pub const ANSWER_OVERHEAD: Flag = or(
         "max-overhead",
         None,
         "PERCENT",
-        "With -p: disable the most frequently called functions to limit the cost of tracing to this share of the process's own time (none: no limit).",
+        "With -p: disable the most frequently called functions to limit the cost of tracing to this share of the process's own time, of which a tenth of a processor is the least (none: no limit).",
     ),
     "5%",
 );
