@@ -12,6 +12,7 @@ mod answers;
 mod command_line;
 mod control;
 mod diff;
+mod ended_session;
 mod ending;
 mod import;
 mod input;

@@ -15,11 +15,10 @@ use crate::terminal::named_pipe;
 use crate::terminal::progress;
 use crate::terminal::started;
 use crate::terminal::trace_path;
-use crate::terminal::units::{bytes, ms};
-use crate::{ending, many, repeat::Runs, session_commands};
+use crate::terminal::units::bytes;
+use crate::{ended_session, ending, many, repeat::Runs, session_commands};
 use anyhow::{Result, bail};
-use calltap_analysis::{disabled, units};
-use calltap_process::ptrace::stop_times::Stops;
+use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Options, Outcome, Subject, Totals};
 use calltap_trace::TracerKind;
@@ -226,19 +225,19 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     let of = processes::of_many();
     // If something remains in the process, the reason is told in spite of --quiet: the exit status
     // cannot say it.
-    if !quiet || !outcome.whole {
-        session_commands::say(&outcome.notes);
-    }
     if !quiet {
+        session_commands::say(&ended_session::lines(&outcome.session, &|_| false));
         tell_summary(options, outcome, &of);
+    } else if !outcome.session.whole {
+        session_commands::say(&outcome.session.notes);
     }
-    if let Some(error) = &outcome.failed {
+    if let Some(error) = &outcome.session.failed {
         tell!("calltap: {of}the trace is not complete: {error}");
     }
     // With --overwrite, loss is intended; a recording that failed has already told why the rest is
     // missing.
-    let counts = !options.overwrite && outcome.failed.is_none();
-    let lost = loss(&outcome.totals, &options.subject).filter(|_| counts);
+    let counts = !options.overwrite && outcome.session.failed.is_none();
+    let lost = loss(&outcome.session.totals, &options.subject).filter(|_| counts);
     if let Some(text) = &lost {
         tell!("calltap: {of}{text}");
     }
@@ -247,20 +246,18 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
 
 fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     let output = trace_path::name(&outcome.file);
-    if let Some([attaching, detaching]) = &outcome.stops {
-        tell!("calltap: {of}{}", stopped(attaching, detaching));
-    }
-    if let Some(line) = disabled(&outcome.disabled_by_limit) {
-        tell!("calltap: {of}{line}");
-    }
     tell!("calltap: {of}{}", summary(outcome, options, &output));
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     let python = &options.selection.words.python;
-    if let Some(library) = &outcome.code_is_in {
+    if let Some(library) = &outcome.session.code_is_in {
         tell!("calltap: {}", started::code_is_in(library));
-    } else if outcome.totals.events == 0 && !python.is_empty() {
+    } else if outcome.session.totals.events == 0 && !python.is_empty() {
         tell!("calltap: {of}no Python function that was called matches '{}'", python.join(","));
-    } else if outcome.totals.events == 0 && outcome.sites > 0 && outcome.stops.is_some() && !profiles {
+    } else if outcome.session.totals.events == 0
+        && outcome.session.sites > 0
+        && outcome.session.stops.is_some()
+        && !profiles
+    {
         tell!(
             "calltap: {of}none of these functions was called meanwhile: the process waited, or ran other code, as in a library: -F 'LIBRARY:*' traces one"
         );
@@ -298,7 +295,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 
 /// Returns a sentence such as `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`.
 fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
-    let totals = outcome.totals;
+    let totals = outcome.session.totals;
     let lost = totals.lost_entries + totals.lost_exits;
     let processes = match totals.processes {
         0 | 1 => String::new(),
@@ -332,29 +329,13 @@ fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
     )
 }
 
-/// Returns a sentence such as `stopped for 0.31 ms to attach, 0.8 ms to detach (3 threads)`.
-pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
-    format!(
-        "stopped for {} to attach, {} to detach ({})",
-        ms(attaching.total),
-        ms(detaching.total),
-        units::counted(attaching.threads as u64, "thread")
-    )
-}
-
-/// Returns a sentence about functions that the overhead limit disabled, with their rates, if there
-/// are any: `2 functions were disabled by --max-overhead (leaf: 12,300,000 events/s, ...): ...`.
-pub fn disabled(functions: &[(String, f64)]) -> Option<String> {
-    disabled::sentence(functions.iter().map(|(name, rate)| disabled::with_rate(name, *rate)).collect(), None)
-}
-
 /// Returns the program's exit status, unless the program succeeded and the recording failed, or has
 /// `lost` events that it must not lose.
 fn end_as(outcome: &Outcome, lost: bool) -> ExitCode {
-    let failed = outcome.failed.is_some() || lost;
-    match outcome.status {
+    let failed = outcome.session.failed.is_some() || lost;
+    match outcome.session.status {
         Some(status) if !status.success() || !failed => ending::end_as(status),
         _ if lost => ExitCode::from(LOST),
-        _ => ExitCode::from(u8::from(outcome.failed.is_some() || !outcome.whole)),
+        _ => ExitCode::from(u8::from(outcome.session.failed.is_some() || !outcome.session.whole)),
     }
 }

@@ -15,7 +15,7 @@ use crate::input;
 use crate::terminal::output::Output;
 use crate::terminal::progress;
 use crate::terminal::started;
-use crate::{ending, many, record, scratch, session_commands};
+use crate::{ended_session, ending, many, scratch, session_commands};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
@@ -119,8 +119,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     };
     say(&outcome);
     of_file(&question, &options.output, out, arguments)?;
-    let left = ExitCode::from(u8::from(!outcome.whole || outcome.failed.is_some()));
-    Ok(outcome.status.map_or(left, ending::end_as))
+    let left = ExitCode::from(u8::from(!outcome.session.whole || outcome.session.failed.is_some()));
+    Ok(outcome.session.status.map_or(left, ending::end_as))
 }
 
 fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &Arguments) -> Result<Options> {
@@ -184,9 +184,7 @@ fn of_file(question: &Question, path: &Path, out: Option<Output>, arguments: &Ar
 
 /// Tells the notes of the session, and why the answer is incomplete, if it is.
 fn say(outcome: &Outcome) {
-    let mut notes = outcome.notes.clone();
-    notes.extend(outcome.stops.as_ref().map(|[attaching, detaching]| record::stopped(attaching, detaching)));
-    notes.extend(record::disabled(&outcome.disabled_by_limit));
-    notes.extend(outcome.failed.as_ref().map(|error| format!("the answer is not complete: {error}")));
+    let mut notes = ended_session::lines(&outcome.session, &|_| false);
+    notes.extend(outcome.session.failed.as_ref().map(|error| format!("the answer is not complete: {error}")));
     session_commands::say(&notes);
 }

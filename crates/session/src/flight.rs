@@ -7,7 +7,7 @@
 //! frequent functions; and taking a snapshot neither stops the process nor disables anything.
 
 use crate::error::Error;
-use crate::options::{Flight, Options, Outcome, Subject, Trigger};
+use crate::options::{Flight, Options, Outcome, Trigger};
 use crate::progress::ProgressReporter;
 use crate::watch::{Watch, watch};
 use calltap_collect::collector::Due;
@@ -331,7 +331,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
     let mut progress = ProgressReporter::new(options);
-    let outcome = watch(
+    let mut outcome = watch(
         options,
         Watch {
             consumer: &mut recorder,
@@ -339,9 +339,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             settled: true,
             over: &|| false,
             meanwhile: &mut |controls| {
-                if matches!(options.subject, Subject::Process { .. }) {
-                    progress.look(controls.calls());
-                }
+                progress.look(controls.calls());
                 if sent.swap(false, AcqRel) {
                     asked.ask("snapshot: requested by SIGUSR1".to_owned());
                 }
@@ -359,25 +357,16 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     });
     why.into_iter().for_each(|why| recorder.snapshot(why));
     let Recorder { files, bytes, left_out, failed, .. } = recorder;
-    let mut notes = outcome.notes;
     if left_out > 0 {
-        notes
-            .push(format!("{left_out} more snapshots were not written: --snapshots allows {}", flight.files));
+        let more = format!("{left_out} more snapshots were not written: --snapshots allows {}", flight.files);
+        outcome.notes.push(more);
     }
-    let ours = matches!(options.subject, Subject::Process { .. });
+    outcome.failed = outcome.failed.or(failed);
     Ok(Outcome {
-        whole: outcome.whole,
-        status: outcome.status,
-        stops: ours.then_some(outcome.stops),
-        disabled_by_limit: outcome.disabled_by_limit,
-        totals: outcome.totals,
+        session: outcome,
         dropped: 0,
-        sites: outcome.sites,
         file: options.output.clone(),
         file_size: bytes,
         snapshots: Some(files),
-        notes,
-        code_is_in: outcome.code_is_in,
-        failed: outcome.failed.or(failed),
     })
 }

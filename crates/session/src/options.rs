@@ -1,19 +1,17 @@
 //! Options and outcome of a recording.
 
 use crate::plan::planner::PatchMode;
-use crate::plan::planner::{LargestLibrary, Started};
+use crate::plan::planner::Started;
+use crate::run::SessionOutcome;
 use calltap_abi::Clock;
-use calltap_collect::collector::Totals;
 use calltap_collect::kept::keeping::Subtree;
 use calltap_collect::slow::Slow;
-use calltap_process::ptrace::stop_times::Stops;
 use calltap_sched::Functions;
 use calltap_selection::ParsedSelection;
 use calltap_sites::Discovery;
 use calltap_trace::SlowRule;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
@@ -30,6 +28,16 @@ pub enum Subject {
         /// Overhead limit of tracing, relative to the process's own time or a tenth of a processor.
         max_overhead: Option<f64>,
     },
+}
+
+impl Subject {
+    /// Returns the overhead limit and the duration; a program has neither.
+    pub(crate) fn limits(&self) -> (Option<f64>, Option<Duration>) {
+        match self {
+            Subject::Program(_) => (None, None),
+            Subject::Process { duration, max_overhead, .. } => (*max_overhead, *duration),
+        }
+    }
 }
 
 /// Subject and options of a recording.
@@ -124,32 +132,16 @@ impl Options {
 /// Outcome of a recording.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Exit status of the program, if it has ended.
-    pub status: Option<ExitStatus>,
-    /// Stops of attaching and of detaching.
-    pub stops: Option<[Stops; 2]>,
-    /// Functions that the overhead limit disabled, with their events per second.
-    pub disabled_by_limit: Vec<(String, f64)>,
-    /// Totals of the trace.
-    pub totals: Totals,
+    /// Outcome of the session.
+    pub session: SessionOutcome,
     /// Events that were left out on purpose.
     pub dropped: u64,
-    /// Number of functions that were enabled.
-    pub sites: u32,
     /// The trace file: the requested one, unless it could not get that name.
     pub file: PathBuf,
     /// Bytes of the trace file, or of all snapshots.
     pub file_size: u64,
     /// Files of a flight recorder.
     pub snapshots: Option<Vec<PathBuf>>,
-    /// Notes for the user, one sentence each.
-    pub notes: Vec<String>,
-    /// The largest library of a program that contains almost no code.
-    pub code_is_in: Option<LargestLibrary>,
-    /// Whether nothing was left behind in a process that was attached to.
-    pub whole: bool,
-    /// Why the trace is incomplete, for example a full disk.
-    pub failed: Option<calltap_trace::Error>,
 }
 
 /// An event that triggers a snapshot.

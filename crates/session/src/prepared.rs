@@ -7,18 +7,17 @@ use crate::exec_watch::ExecWatch;
 use crate::follow::Follow;
 use crate::options::{Flight, Options};
 use crate::plan::directory::Directory;
-use crate::plan::planner::LargestLibrary;
-use crate::plan::planner::Planner;
+use crate::plan::planner::{LargestLibrary, Planner};
 use crate::plan::program::Program;
+use crate::run::{RunOptions, SessionOutcome};
 use crate::setup::serve::{self, SetOnDrop};
 use crate::setup::{self, clocks, kernel_events, memory, messages};
 use crate::started;
 use crate::static_start;
 use calltap_abi::Clock;
-use calltap_collect::collector::{Collector, Live, Totals};
+use calltap_collect::collector::{Collector, Live};
 use calltap_collect::heartbeat;
 use calltap_collect::metadata::Metadata;
-use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::injection::preload;
@@ -27,6 +26,7 @@ use calltap_process::proc;
 use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::target::Target;
 use calltap_trace::Session;
+use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::process::{Child, ExitStatus};
@@ -35,6 +35,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 /// A program that is about to be started.
 pub struct Prepared<'a> {
@@ -45,36 +46,6 @@ pub struct Prepared<'a> {
     clock: Clock,
     /// Session record for the trace.
     pub session: Session,
-}
-
-/// Consumer and callbacks for the run of a program.
-pub struct RunCallbacks<'a> {
-    /// Consumer of the events.
-    pub consumer: &'a mut dyn Consumer,
-    /// Settings to deliver events interval by interval.
-    pub live: Option<Live<'a>>,
-    /// Whether the consumer needs the relation of the clocks from the first event on.
-    pub settled: bool,
-    /// Called once the filters are valid for the traceable functions.
-    pub accepted: &'a (dyn Fn() + Send + Sync),
-    /// Called every few milliseconds.
-    pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
-}
-
-/// Outcome of a program's run.
-pub struct RunOutcome {
-    /// Exit status.
-    pub status: ExitStatus,
-    /// Totals of the trace.
-    pub totals: Totals,
-    /// Number of functions that were enabled.
-    pub sites: u32,
-    /// Notes for the user.
-    pub notes: Vec<String>,
-    /// Error of the consumer.
-    pub failed: Option<calltap_trace::Error>,
-    /// The largest library of a program that contains almost no code.
-    pub code_is_in: Option<LargestLibrary>,
 }
 
 impl<'a> Prepared<'a> {
@@ -97,7 +68,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Runs the program to its end.
-    pub fn run(self, callbacks: RunCallbacks<'_>) -> Result<RunOutcome, Error> {
+    pub fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         let Prepared { options, program, directory, shared, clock, session } = self;
         let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
         let (child, held) = match start_program(&program, &directory, &shared)? {
@@ -107,14 +78,7 @@ impl<'a> Prepared<'a> {
                     "{} ended before it had set up a thread control block: nothing was traced",
                     program.name
                 )];
-                return Ok(RunOutcome {
-                    status,
-                    totals: Totals::default(),
-                    sites: 0,
-                    notes,
-                    failed: None,
-                    code_is_in: None,
-                });
+                return Ok(SessionOutcome { notes, ..SessionOutcome::ended(status) });
             }
         };
         let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -129,7 +93,7 @@ impl<'a> Prepared<'a> {
         let _ = directory.belongs_to(&target);
         let session = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
         let running = Running { program: &program, session: &session, child, held, has_ended, let_go };
-        running.run_to_its_end(callbacks).map_err(|error| in_script(error, &program))
+        running.run_to_its_end(run).map_err(|error| in_script(error, &program))
     }
 }
 
@@ -156,15 +120,23 @@ struct Running<'a> {
     let_go: Arc<AtomicBool>,
 }
 
+/// Returns the processor time of this process's children that have ended.
+fn children_cpu() -> Duration {
+    Duration::from_nanos(launch::cpu_ns(UsageWho::RUSAGE_CHILDREN))
+}
+
 /// An operation for the agent, carried out by the thread that started the program, and the channel
 /// for its result.
 type Remote = (u32, mpsc::Sender<Result<(), Error>>);
 
 impl Running<'_> {
-    fn run_to_its_end(self, callbacks: RunCallbacks<'_>) -> Result<RunOutcome, Error> {
+    fn run_to_its_end(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         let Running { program, session, mut child, held, has_ended, let_go } = self;
         let AttachSession { options, directory, shared, clock, .. } = session;
-        let RunCallbacks { consumer, live, settled, accepted, meanwhile } = callbacks;
+        let RunOptions { consumer, interval, settled, accepted, meanwhile, due, .. } = run;
+        let on = AtomicBool::new(true);
+        // This process may have had children before its own execve.
+        let before = children_cpu();
         let (child_id, sums) = (child.id(), Arc::new(Mutex::new(Sums::default())));
         let (sender, receiver) = mpsc::channel();
         let (stop, is_over, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
@@ -176,7 +148,7 @@ impl Running<'_> {
             .scheduling(kernel.sched)
             .tracepoints(kernel.tracepoints)
             .kernel_functions(kernel.functions)
-            .live(live)
+            .live(interval.map(|interval| Live { interval, on: &on, due }))
             .settled(settled)
             .summing(Arc::clone(&sums));
         let exec_watch = ExecWatch::new(options, child_id, program);
@@ -229,7 +201,8 @@ impl Running<'_> {
         notes.extend(warnings);
         notes.extend(exec_watch.sentence(ended.as_ref(), totals.processes));
         notes.extend(messages::going_on(&survivors));
-        Ok(RunOutcome { status, totals, sites, notes, failed, code_is_in })
+        let cpu = children_cpu().saturating_sub(before);
+        Ok(SessionOutcome { totals, sites, notes, failed, code_is_in, cpu, ..SessionOutcome::ended(status) })
     }
 }
 

@@ -1,11 +1,12 @@
 //! Progress of a recording: how long it has lasted, and how many calls it has.
 
-use crate::options::{Options, Recording};
+use crate::options::{Options, Recording, Subject};
 use std::time::Instant;
 
 /// Reports the progress to the user once a second.
 pub(crate) struct ProgressReporter {
-    tell: fn(&Recording),
+    /// None of a program that calltap has started: the terminal is the program's.
+    tell: Option<fn(&Recording)>,
     /// When everything was enabled, and the last second that was reported.
     began: Option<Instant>,
     told: u64,
@@ -13,15 +14,17 @@ pub(crate) struct ProgressReporter {
 
 impl ProgressReporter {
     pub(crate) fn new(options: &Options) -> ProgressReporter {
-        ProgressReporter { tell: options.recording, began: None, told: 0 }
+        let tell = matches!(options.subject, Subject::Process { .. }).then_some(options.recording);
+        ProgressReporter { tell, began: None, told: 0 }
     }
 
     /// Called every few milliseconds, from when everything is enabled.
     pub(crate) fn look(&mut self, calls: u64) {
+        let Some(tell) = self.tell else { return };
         let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
         if elapsed.as_secs() > self.told {
             self.told = elapsed.as_secs();
-            (self.tell)(&Recording { elapsed, calls });
+            tell(&Recording { elapsed, calls });
         }
     }
 }

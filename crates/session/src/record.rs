@@ -1,14 +1,11 @@
 //! `calltap record`: records a program or a running process, from start or attach to the last byte
 //! of the trace.
 
-use crate::attach_session::AttachSession;
 use crate::error::Error;
 use crate::flight;
-use crate::options::{Options, Outcome, Subject};
-use crate::prepared::{Prepared, RunCallbacks, RunOutcome};
+use crate::options::{Options, Outcome};
 use crate::progress::ProgressReporter;
-use crate::run::{RunOptions, SessionOutcome};
-use calltap_collect::collector::Live;
+use crate::run::{Ready, RunOptions};
 use calltap_collect::output::Consumer;
 use calltap_collect::slow::SlowWriter;
 use calltap_collect::subtree::SubtreeFilter;
@@ -16,10 +13,8 @@ use calltap_collect::trace_file::TraceFile;
 use calltap_process::launch::{self};
 use calltap_trace::{End, Session, TraceWriter};
 use nix::sys::resource::UsageWho;
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Length of an interval for which events are held back until it is known whether recording was on.
@@ -30,106 +25,35 @@ pub fn record(options: &Options) -> Result<Outcome, Error> {
     if let Some(flight) = &options.flight {
         return flight::record(options, flight);
     }
-    match &options.subject {
-        Subject::Program(command) => record_program(options, command),
-        Subject::Process { pid, duration, max_overhead } => {
-            record_process(options, *pid, *duration, *max_overhead)
-        }
-    }
-}
-
-fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Error> {
-    let prepared = Prepared::new(options, command)?;
+    let ready = Ready::new(options)?;
     let file = TraceFile::create(&options.output)?;
-    let mut keeper = Keeper::create(file.path(), prepared.session.clone(), options)?;
-    // This process may have had children before its own execve.
-    let before_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
-    let (start, on) = (Instant::now(), AtomicBool::new(true));
-    let ran = prepared.run(RunCallbacks {
-        consumer: keeper.consumer(),
-        live: interval(options).map(|interval| Live { interval, on: &on, due: None }),
-        settled: options.slow.is_some(),
-        accepted: &|| file.keep(),
-        meanwhile: &mut |_| {},
-    })?;
-    file.keep();
-    let RunOutcome { status, totals, sites, mut notes, failed, code_is_in } = ran;
-    notes.extend(file.note());
-    let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN).saturating_sub(before_ns);
-    let status_text = launch::describe(status);
-    let (dropped, file_size, failed) = finish(keeper, status_text, start, cpu_ns, failed, file.path());
-    Ok(Outcome {
-        whole: true,
-        status: Some(status),
-        stops: None,
-        disabled_by_limit: Vec::new(),
-        totals,
-        dropped,
-        sites,
-        code_is_in,
-        file: file.elsewhere().unwrap_or_else(|| options.output.clone()),
-        file_size,
-        snapshots: None,
-        notes,
-        failed,
-    })
-}
-
-fn record_process(
-    options: &Options,
-    pid: u32,
-    duration: Option<Duration>,
-    max_overhead: Option<f64>,
-) -> Result<Outcome, Error> {
-    let mut attach_session = AttachSession::new(options, pid)?;
-    let file = TraceFile::create(&options.output)?;
-    let mut keeper = Keeper::create(file.path(), attach_session.session.clone(), options)?;
+    let mut keeper = Keeper::create(file.path(), ready.session().clone(), options)?;
     let start = Instant::now();
     let mut progress = ProgressReporter::new(options);
-    let outcome = attach_session.run(RunOptions {
+    let mut session = ready.run(RunOptions {
         consumer: keeper.consumer(),
         interval: interval(options),
         settled: options.slow.is_some(),
-        max_overhead,
-        arrived: &|| file.keep(),
-        duration,
+        accepted: &|| file.keep(),
         over: &|| false,
         meanwhile: &mut |controls| progress.look(controls.calls()),
         mailbox: None,
         due: None,
     })?;
-    let SessionOutcome {
-        stops,
-        disabled_by_limit,
-        totals,
-        sites,
-        mut notes,
-        failed,
-        ended,
-        whole,
-        cpu,
-        code_is_in,
-        ..
-    } = outcome;
-    notes.extend(file.note());
-    let how = if ended { "ended" } else { End::DETACHED };
-    let cpu_ns = cpu.as_nanos() as u64;
-    let (dropped, file_size, failed) = finish(keeper, how.to_owned(), start, cpu_ns, failed, file.path());
-    Ok(Outcome {
-        whole,
-        status: None,
-        stops: Some(stops),
-        disabled_by_limit,
-        totals,
-        dropped,
-        sites,
-        code_is_in,
-        file: file.elsewhere().unwrap_or_else(|| options.output.clone()),
-        file_size,
-        snapshots: None,
-        notes,
-        failed,
-    })
+    // A program may end before its selection is checked.
+    file.keep();
+    session.notes.extend(file.note());
+    let status = match (session.status, session.ended) {
+        (Some(status), _) => launch::describe(status),
+        (None, true) => "ended".to_owned(),
+        (None, false) => End::DETACHED.to_owned(),
+    };
+    let cpu_ns = session.cpu.as_nanos() as u64;
+    let (dropped, file_size, failed) =
+        finish(keeper, status, start, cpu_ns, session.failed.take(), file.path());
+    session.failed = failed;
+    let file = file.elsewhere().unwrap_or_else(|| options.output.clone());
+    Ok(Outcome { session, dropped, file, file_size, snapshots: None })
 }
 
 /// Returns the interval in which to read all threads if a trigger switches the recording: the call

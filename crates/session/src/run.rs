@@ -1,10 +1,12 @@
-//! Runs an attach session: its collector beside its controller, from attach to detach.
+//! Runs a session; that of a process: its collector beside its controller, from attach to detach.
 
 use crate::attach_session::AttachSession;
 use crate::controller::{AttachResult, Controller, Controls};
 use crate::detach::DetachOutcome;
 use crate::error::Error;
+use crate::options::{Options, Subject};
 use crate::plan::planner::LargestLibrary;
+use crate::prepared::Prepared;
 use crate::requests::Mailbox;
 use crate::setup::serve::SetOnDrop;
 use crate::setup::{clocks, kernel_events, messages};
@@ -17,6 +19,7 @@ use calltap_collect::profile::Sums;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
 use calltap_process::{agent, launch, proc};
+use calltap_trace::Session;
 use rustix::thread::gettid;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -24,7 +27,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Options of an attach session between attach and detach.
+/// Consumer and callbacks of a session's run.
 pub struct RunOptions<'a> {
     /// Consumer of the events.
     pub consumer: &'a mut dyn Consumer,
@@ -32,29 +35,27 @@ pub struct RunOptions<'a> {
     pub interval: Option<Duration>,
     /// Whether the consumer needs the relation of the clocks from the first event on.
     pub settled: bool,
-    /// Overhead limit, relative to the process's own processor time.
-    pub max_overhead: Option<f64>,
-    /// Called when all requested sites are enabled.
-    pub arrived: &'a dyn Fn(),
-    /// How long to run after all sites are enabled.
-    pub duration: Option<Duration>,
-    /// Whether to detach before `duration` has passed; called every few milliseconds.
+    /// Called once the selection is known to be valid: the filters match functions of a started
+    /// program, or all requested sites of a process are enabled.
+    pub accepted: &'a (dyn Fn() + Send + Sync),
+    /// Whether to detach before the process has ended or its duration has passed; called every few
+    /// milliseconds. A program that calltap has started runs to its end.
     pub over: &'a (dyn Fn() -> bool + Sync),
-    /// Called every few milliseconds between attach and detach.
-    pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
-    /// Requests of the consumer's own thread.
+    /// Called every few milliseconds while functions are traced.
+    pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
+    /// Requests of the consumer's own thread to an attached process.
     pub mailbox: Option<&'a Mailbox>,
     /// Tells the collector that the consumer wants its events now.
     pub due: Option<&'a Due>,
 }
 
-/// The result of an attach session.
+/// The result of a session.
 #[derive(Debug)]
 pub struct SessionOutcome {
     /// Exit status of the program, if calltap has started it.
     pub status: Option<ExitStatus>,
-    /// How long attach and detach stopped the process.
-    pub stops: [Stops; 2],
+    /// How long attach and detach stopped the process; None of a started program.
+    pub stops: Option<[Stops; 2]>,
     /// Functions that the overhead limit disabled, with their events per second.
     pub disabled_by_limit: Vec<(String, f64)>,
     /// Totals of the trace.
@@ -71,8 +72,61 @@ pub struct SessionOutcome {
     pub ended: bool,
     /// Whether detach left nothing in the process.
     pub whole: bool,
-    /// Processor time of the process between attach and detach.
+    /// Processor time of the process meanwhile.
     pub cpu: Duration,
+}
+
+impl SessionOutcome {
+    /// Returns the outcome of a started program in which nothing was traced.
+    pub(crate) fn ended(status: ExitStatus) -> SessionOutcome {
+        SessionOutcome {
+            status: Some(status),
+            stops: None,
+            disabled_by_limit: Vec::new(),
+            totals: Totals::default(),
+            sites: 0,
+            code_is_in: None,
+            notes: Vec::new(),
+            failed: None,
+            ended: true,
+            whole: true,
+            cpu: Duration::ZERO,
+        }
+    }
+}
+
+/// A session that is set up: of a program to start, or of a process to attach to.
+pub enum Ready<'a> {
+    /// A program.
+    Program(Box<Prepared<'a>>),
+    /// A process.
+    Process(Box<AttachSession<'a>>),
+}
+
+impl<'a> Ready<'a> {
+    /// Finds the subject, and creates the session's files and shared memory.
+    pub fn new(options: &'a Options) -> Result<Ready<'a>, Error> {
+        Ok(match &options.subject {
+            Subject::Program(command) => Ready::Program(Box::new(Prepared::new(options, command)?)),
+            Subject::Process { pid, .. } => Ready::Process(Box::new(AttachSession::new(options, *pid)?)),
+        })
+    }
+
+    /// Returns the session record for the trace.
+    pub fn session(&self) -> &Session {
+        match self {
+            Ready::Program(prepared) => &prepared.session,
+            Ready::Process(session) => &session.session,
+        }
+    }
+
+    /// Runs the program to its end, or attaches to the process and detaches.
+    pub fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
+        match self {
+            Ready::Program(prepared) => prepared.run(run),
+            Ready::Process(mut session) => session.run(run),
+        }
+    }
 }
 
 /// Results of the controller of an ended session.
@@ -89,7 +143,8 @@ impl AttachSession<'_> {
         self.settings().save(&self.directory)?;
         self.directory.keep(true);
         let interrupted = launch::interruption()?;
-        let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
+        let (max_overhead, duration) = self.options.subject.limits();
+        let rates = max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
         let (on, sums, calls) =
             (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())), AtomicU64::new(0));
@@ -114,7 +169,7 @@ impl AttachSession<'_> {
         let is_left = || (!self.target.lives() || self.is_replaced(program)) && !alive.load(Acquire);
         let over = || is_left() || interrupted.load(Acquire) || (run.over)();
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
-        controller.limit = run.max_overhead.zip(rates.as_deref());
+        controller.limit = max_overhead.zip(rates.as_deref());
         controller.mailbox = run.mailbox;
         controller.calls = Some(&calls);
         controller.interrupted = Arc::clone(&interrupted);
@@ -128,7 +183,7 @@ impl AttachSession<'_> {
                 scope.spawn(|| clocks::tick(&self.shared, &stop));
             }
             let arrived = || {
-                (run.arrived)();
+                (run.accepted)();
                 // From here on the collector has real-time priority: the process's threads do not
                 // wait for it, and the governor limits their events. Earlier it would take the
                 // processor from threads while it describes all functions.
@@ -138,7 +193,7 @@ impl AttachSession<'_> {
                 on.store(true, Release);
             };
             let detaching = || on.store(false, Release);
-            let result = controller.attach_and_detach(&arrived, run.duration, &over, &detaching, &alive);
+            let result = controller.attach_and_detach(&arrived, duration, &over, &detaching, &alive);
             stop.store(true, Release);
             collecting.thread().unpark();
             (result, collecting.join())
@@ -181,7 +236,7 @@ impl AttachSession<'_> {
         notes.extend((!left.whole).then(|| left_behind(self.target.pid)));
         Ok(SessionOutcome {
             status: None,
-            stops: [attaching, left.stops],
+            stops: Some([attaching, left.stops]),
             disabled_by_limit: seen.disabled_by_limit,
             totals,
             sites,

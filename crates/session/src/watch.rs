@@ -1,21 +1,15 @@
 //! Watches a process or a program interval by interval, without a trace file: `calltap top` and the
 //! answers.
 
-use crate::attach_session::AttachSession;
 use crate::controller::Controls;
 use crate::error::Error;
-use crate::options::{Options, Subject};
-use crate::prepared::{Prepared, RunCallbacks, RunOutcome};
+use crate::options::Options;
 use crate::requests::Mailbox;
-use crate::run::{RunOptions, SessionOutcome};
-use calltap_collect::collector::{Due, Live};
+use crate::run::{Ready, RunOptions, SessionOutcome};
+use calltap_collect::collector::Due;
 use calltap_collect::output::Consumer;
 use calltap_collect::subtree::SubtreeFilter;
-use calltap_process::launch;
 use calltap_trace::Record;
-use nix::sys::resource::UsageWho;
-use std::ffi::OsString;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Options of watching.
@@ -48,48 +42,16 @@ pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Erro
 }
 
 fn watch_all(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
-    let (pid, duration, max_overhead) = match &options.subject {
-        Subject::Program(command) => return watch_program(options, command, watch),
-        Subject::Process { pid, duration, max_overhead } => (*pid, *duration, *max_overhead),
-    };
-    let mut attach_session = AttachSession::new(options, pid)?;
-    watch.consumer.record(&Record::Session(attach_session.session.clone()))?;
-    attach_session.run(RunOptions {
+    let ready = Ready::new(options)?;
+    watch.consumer.record(&Record::Session(ready.session().clone()))?;
+    ready.run(RunOptions {
         consumer: watch.consumer,
         interval: Some(watch.interval),
         settled: watch.settled,
-        max_overhead,
-        arrived: &|| {},
-        duration,
+        accepted: &|| {},
         over: watch.over,
         meanwhile: watch.meanwhile,
         mailbox: watch.mailbox,
         due: watch.due,
-    })
-}
-
-fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> Result<SessionOutcome, Error> {
-    let prepared = Prepared::new(options, command)?;
-    watch.consumer.record(&Record::Session(prepared.session.clone()))?;
-    let on = AtomicBool::new(true);
-    let RunOutcome { status, totals, sites, notes, failed, code_is_in } = prepared.run(RunCallbacks {
-        consumer: watch.consumer,
-        live: Some(Live { interval: watch.interval, on: &on, due: watch.due }),
-        settled: watch.settled,
-        accepted: &|| {},
-        meanwhile: watch.meanwhile,
-    })?;
-    Ok(SessionOutcome {
-        whole: true,
-        status: Some(status),
-        stops: Default::default(),
-        disabled_by_limit: Vec::new(),
-        totals,
-        sites,
-        code_is_in,
-        notes,
-        failed,
-        ended: true,
-        cpu: Duration::from_nanos(launch::cpu_ns(UsageWho::RUSAGE_CHILDREN)),
     })
 }

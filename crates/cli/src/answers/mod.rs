@@ -23,7 +23,7 @@ use crate::input;
 use crate::terminal::output::{self, Output};
 use crate::terminal::progress;
 use crate::terminal::started;
-use crate::{ending, many, record, session_commands};
+use crate::{ended_session, ending, many, session_commands};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Listener, QueryContext, Question};
 use calltap_analysis::{Names, Word, demangle, disabled, left_out, units};
@@ -160,7 +160,7 @@ fn of_process(
         answer(&mut listener, kind, disabled, &mut out)?;
         out.finish()?;
     }
-    say(&outcome, &listener.known, attaches);
+    say(&outcome, &listener.known);
     let left = ExitCode::from(u8::from(!outcome.whole));
     Ok(outcome.status.map_or(left, ending::end_as))
 }
@@ -244,14 +244,8 @@ fn answer(
 }
 
 /// Tells the notes of the session, and why the answer is incomplete, if it is.
-fn say(outcome: &SessionOutcome, known: &QueryContext, attaches: bool) {
-    let mut notes = outcome.notes.clone();
-    let [attaching, detaching] = &outcome.stops;
-    notes.extend(attaches.then(|| record::stopped(attaching, detaching)));
-    // The note names only a few functions: those of the question come first.
-    let mut disabled = outcome.disabled_by_limit.clone();
-    disabled.sort_by_key(|(name, _)| !known.asks_about(&demangle(name)));
-    notes.extend(record::disabled(&disabled));
+fn say(outcome: &SessionOutcome, known: &QueryContext) {
+    let mut notes = ended_session::lines(outcome, &|name| known.asks_about(name));
     let lost = outcome.totals.lost_entries + outcome.totals.lost_exits;
     if lost > 0 {
         notes.push(format!("{} lost: the answer is not complete", units::counted(lost, "event")));

@@ -115,7 +115,7 @@ impl Kernel {
         let added = pages.map_err(anyhow::Error::from).and_then(|pages| self.add(&pages, &outcome.file));
         let missing = match added {
             Ok(Added { told, missing }) => {
-                outcome.notes.push(told);
+                outcome.session.notes.push(told);
                 missing
             }
             Err(error) => {

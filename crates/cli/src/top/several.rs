@@ -3,7 +3,7 @@
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
-use crate::{many, record, session_commands};
+use crate::{ended_session, many, session_commands};
 use anyhow::{Result, anyhow};
 use calltap_session::{Options, SessionOutcome};
 use std::thread;
@@ -80,10 +80,7 @@ pub fn tell(all: &[Watching], joined: Vec<Joined>) -> (Vec<Option<SessionOutcome
 }
 
 fn say(outcome: &SessionOutcome, of: &str) {
-    let [attaching, detaching] = &outcome.stops;
-    let mut lines = outcome.notes.clone();
-    lines.push(record::stopped(attaching, detaching));
-    lines.extend(record::disabled(&outcome.disabled_by_limit));
+    let lines = ended_session::lines(outcome, &|_| false);
     let lines: Vec<String> = lines.iter().map(|line| format!("{of}{line}")).collect();
     session_commands::say(&lines);
 }
