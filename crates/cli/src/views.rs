@@ -22,6 +22,59 @@ use calltap_trace::{Meta, SiteId};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
+/// Forms in which a trace is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Report,
+    /// `report --by goroutine`.
+    Goroutines,
+    Replay,
+    Graph,
+    Info,
+    /// `export --to otlp`: the calls of some functions, as spans.
+    Spans,
+    /// `export --to parquet`, into a directory.
+    Dataset,
+    Export,
+}
+
+impl Form {
+    fn of(command: &str, arguments: &Arguments) -> Form {
+        match (command, arguments.text("to").as_deref()) {
+            ("report", _) if arguments.text("by").is_some() => Form::Goroutines,
+            ("report", _) => Form::Report,
+            ("replay", _) => Form::Replay,
+            ("graph", _) => Form::Graph,
+            ("info", _) => Form::Info,
+            (_, Some("otlp")) => Form::Spans,
+            (_, Some("parquet")) => Form::Dataset,
+            _ => Form::Export,
+        }
+    }
+
+    /// Whether `-F` limits the calls that are read. Tables and spans are of its functions, with the
+    /// times that they have in the whole.
+    fn leaves_out_functions(self) -> bool {
+        matches!(self, Form::Replay | Form::Dataset | Form::Export)
+    }
+
+    /// Whether a function's waits in the Go runtime are added to the states of its threads. The
+    /// list of goroutines derives them by itself.
+    fn adds_waits(self) -> bool {
+        matches!(self, Form::Report | Form::Graph)
+    }
+
+    /// Whether its first lines say what the trace lacks.
+    fn has_head(self, arguments: &Arguments) -> bool {
+        let is_text = matches!(arguments.format().as_deref(), None | Some("text"));
+        match self {
+            Form::Info => true,
+            Form::Report | Form::Goroutines | Form::Replay | Form::Graph => is_text,
+            Form::Spans | Form::Dataset | Form::Export => false,
+        }
+    }
+}
+
 /// Opens the trace, tells its defects, and shows it by the command `name`.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     if name == "report" && arguments.is_set("profile") {
@@ -34,38 +87,35 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
     let path = arguments.shown().unwrap_or_default();
     let reader = input::open(&path).map_err(|error| anyhow!("{error}{}", instead_of_file(name, &path)))?;
-    let is_of_spans = arguments.text("to").as_deref() == Some("otlp");
-    // In a call graph, `--depth` limits the table instead of the calls. Tables and spans are of the
-    // functions of `-F`, with the times that they have in the whole.
-    let functions = name == "replay" || name == "export" && !is_of_spans;
+    let form = Form::of(name, arguments);
+    // In a call graph, `--depth` limits the table instead of the calls.
+    let depth_is_of_calls = form != Form::Graph;
     let scheduled = goroutines::Scheduled::new(&reader);
-    // The list of goroutines derives their states by itself.
-    let is_table = name == "graph" || name == "report" && arguments.text("by").is_none();
-    let whole: &dyn Source = if is_table { &scheduled } else { &reader };
-    let part = Part::new(whole, part::which(&reader, arguments, name != "graph", functions)?);
+    let whole: &dyn Source = if form.adds_waits() { &scheduled } else { &reader };
+    let part =
+        Part::new(whole, part::which(&reader, arguments, depth_is_of_calls, form.leaves_out_functions())?);
     let source: &dyn Source = &part;
-    if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
-        return dataset(source, arguments);
-    }
-    let format = arguments.format();
-    let is_text = matches!(format.as_deref(), None | Some("text")) && name != "export";
-    if !is_text && name != "info" {
+    if !form.has_head(arguments) {
         say_part(source);
         warn_of_loss(source.meta());
         warn_of_left_out(source);
     }
-    if name == "export" {
+    if form == Form::Dataset {
+        return dataset(source, arguments);
+    }
+    if matches!(form, Form::Export | Form::Spans) {
         refuse_terminal(arguments)?;
     }
     let mut out = Output::create(arguments)?;
     let mut progress = Progress::new(source.event_count());
     let view = View { source, arguments, linker_names: arguments.is_set("linker-names") };
-    match name {
-        "report" => view.report(&mut out, &mut progress)?,
-        "replay" => view.replay(&mut out, &mut progress)?,
-        "graph" => view.graph(&mut out, &mut progress)?,
-        "info" => view.info(&mut out)?,
-        _ => view.export(&mut out, &mut progress)?,
+    match form {
+        Form::Report => view.report(&mut out, &mut progress)?,
+        Form::Goroutines => view.goroutines(&mut out, &mut progress)?,
+        Form::Replay => view.replay(&mut out, &mut progress)?,
+        Form::Graph => view.graph(&mut out, &mut progress)?,
+        Form::Info => view.info(&mut out)?,
+        Form::Spans | Form::Dataset | Form::Export => view.export(&mut out, &mut progress)?,
     }
     progress.finish();
     out.finish()
@@ -126,9 +176,6 @@ impl View<'_> {
     }
 
     fn report(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
-        if self.arguments.text("by").is_some() {
-            return self.goroutines(out, progress);
-        }
         let globs = self.arguments.names("function");
         for glob in &globs {
             must_match(self.source.meta(), glob)?;
@@ -255,9 +302,7 @@ impl View<'_> {
         warn(&write(self.source, &options, out, Some(&mut |done| progress.set(done)))?);
         Ok(())
     }
-}
 
-impl View<'_> {
     /// Returns the kind of time that flame graphs show.
     fn by(&self, format: Option<&str>) -> Result<By> {
         let by: By = self.arguments.text("by").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
@@ -325,9 +370,6 @@ fn warn(totals: &Totals) {
 
 /// Exports into a directory of Parquet files.
 fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
-    say_part(source);
-    warn_of_loss(source.meta());
-    warn_of_left_out(source);
     let Some(directory) = arguments.output_file() else {
         bail!("--to parquet writes into a directory: name it with -o");
     };
