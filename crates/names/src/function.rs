@@ -60,6 +60,11 @@ impl<'a> FunctionNames<'a> {
         self.readable.iter().any(|name| name.contains('('))
     }
 
+    /// Iterates over the linker symbols.
+    pub(crate) fn symbols(&self) -> impl Iterator<Item = &'a str> {
+        self.symbols.iter().copied()
+    }
+
     /// Iterates over the linker symbols and demangled names.
     pub(crate) fn whole(&self) -> impl Iterator<Item = &str> {
         self.symbols.iter().copied().chain(self.readable.iter().map(String::as_str))

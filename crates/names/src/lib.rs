@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod demangle;
+mod dotted;
 mod function;
 mod glob;
 mod module;

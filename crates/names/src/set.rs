@@ -1,6 +1,7 @@
 //! Sets of functions, as users write them: words in order; a word with `!` in front removes
 //! functions.
 
+use crate::dotted;
 use crate::function::{FunctionNames, Shape};
 use crate::word::Word;
 use std::collections::{HashMap, HashSet};
@@ -18,6 +19,10 @@ pub struct GlobSet {
     short: HashMap<String, Vec<usize>>,
     /// The shapes of the words in `short`.
     shapes: Vec<Shape>,
+    /// Positions of each word without wildcards that may be the end of a name of Go or Python, by
+    /// its parts, and the numbers of these.
+    dotted: HashMap<String, Vec<usize>>,
+    dotted_parts: Vec<usize>,
     /// Positions of patterns.
     patterns: Vec<usize>,
 }
@@ -36,7 +41,7 @@ impl GlobSet {
 
     fn of(words: impl Iterator<Item = (bool, Word)>) -> GlobSet {
         let mut set = GlobSet { words: words.collect(), ..GlobSet::default() };
-        let mut shapes = HashSet::new();
+        let (mut shapes, mut dotted_parts) = (HashSet::new(), HashSet::new());
         for (place, (_, word)) in set.words.iter().enumerate() {
             // A word with a module or `()` is rare, and may also be a whole name, so that it is
             // tried like a pattern.
@@ -45,6 +50,10 @@ impl GlobSet {
                 continue;
             };
             set.whole.entry(name.to_owned()).or_default().push(place);
+            if let Some(ending) = &word.dotted {
+                set.dotted.entry(ending.text.clone()).or_default().push(place);
+                dotted_parts.insert(ending.parts);
+            }
             if let Some((shape, name)) =
                 word.short.as_ref().and_then(|(shape, glob)| Some((shape, glob.exact()?)))
             {
@@ -53,6 +62,7 @@ impl GlobSet {
             }
         }
         set.shapes = shapes.into_iter().collect();
+        set.dotted_parts = dotted_parts.into_iter().collect();
         set
     }
 
@@ -62,7 +72,13 @@ impl GlobSet {
         let whole =
             function.whole().filter_map(|name| self.whole.get(name)).filter(|_| !self.whole.is_empty());
         let short = self.shapes.iter().flat_map(|shape| function.spelled(*shape));
-        whole.chain(short.filter_map(|name| self.short.get(&name)))
+        let last = |parts: &usize| {
+            function.symbols().filter_map(|name| dotted::last(name, *parts)).collect::<Vec<_>>()
+        };
+        let dotted = self.dotted_parts.iter().flat_map(last);
+        whole
+            .chain(short.filter_map(|name| self.short.get(&name)))
+            .chain(dotted.filter_map(|name| self.dotted.get(&name)))
     }
 
     /// Whether a function is in the set.

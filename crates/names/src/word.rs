@@ -1,5 +1,6 @@
 //! A word by which a user names functions. docs/reference/names.md has the rule for users.
 
+use crate::dotted;
 use crate::function::{FunctionNames, Shape};
 use crate::glob::Glob;
 use crate::module::ModuleNames;
@@ -19,6 +20,8 @@ pub struct Word {
     pub(crate) whole: Glob,
     /// Pattern for names reduced to the shape of the word.
     pub(crate) short: Option<(Shape, Glob)>,
+    /// The word as the end of names of Go and Python.
+    pub(crate) dotted: Option<dotted::Ending>,
     /// The word without an ending that the names of some functions do not have.
     bare: Option<(Ending, Box<Word>)>,
 }
@@ -75,6 +78,7 @@ impl Word {
                 module: None,
                 whole: Glob::new(name),
                 short: None,
+                dotted: None,
                 bare: None,
             };
         }
@@ -85,7 +89,8 @@ impl Word {
             .filter(|_| !is_for_all(pattern))
             .map(|(shape, text)| (shape, Glob::new(&text)));
         let bare = Ending::split(text).map(|(ending, name)| (ending, Box::new(Word::new(name))));
-        Word { text: text.to_owned(), raw, module, whole: Glob::new(pattern), short, bare }
+        let (whole, dotted) = (Glob::new(pattern), dotted::Ending::of(pattern));
+        Word { text: text.to_owned(), raw, module, whole, short, dotted, bare }
     }
 
     /// Returns the word for the function with exactly this linker symbol.
@@ -138,6 +143,10 @@ impl Word {
         }
         self.is_in(function)
             && (function.whole().any(|name| self.whole.matches(name))
+                || self
+                    .dotted
+                    .as_ref()
+                    .is_some_and(|dotted| function.symbols().any(|name| dotted.is_of(name)))
                 || self
                     .short
                     .as_ref()
