@@ -92,6 +92,8 @@ enum Shown {
     IfSwitched,
     /// If a row has more than 0.
     IfAny,
+    /// If a row has more than a twentieth of its total time.
+    IfLarge,
     OnRequest,
 }
 
@@ -126,7 +128,7 @@ const COLUMNS: [Spec; 25] = [
     spec(Total, "total", Value::Ns(|times| Some(times.total_ns)), Always, 0),
     spec(SelfTime, "self", Value::Ns(|times| Some(times.self_ns)), Always, 0),
     spec(Calls, "calls", Value::Count(|row| Some(row.calls)), Always, 0),
-    spec(Avg, "avg", Value::Ns(|times| Some(times.avg_ns)), Always, 9),
+    spec(Avg, "avg", Value::Ns(|times| Some(times.avg_ns)), Always, 10),
     spec(Min, "min", Value::Ns(|times| Some(times.min_ns)), Always, 2),
     spec(Max, "max", Value::Ns(|times| Some(times.max_ns)), Always, 4),
     spec(Stdev, "stdev", Value::Ns(|times| Some(times.stdev_ns)), Always, 1),
@@ -134,9 +136,9 @@ const COLUMNS: [Spec; 25] = [
     spec(P90, "p90", Value::Ns(|times| percentile(times, 1)), OnRequest, 0),
     spec(P99, "p99", Value::Ns(|times| percentile(times, 2)), OnRequest, 0),
     spec(P999, "p99.9", Value::Ns(|times| percentile(times, 3)), OnRequest, 0),
-    spec(Cpu, "cpu", Value::State(|times| off(times, 0)?.cpu(times.total_ns)), IfSwitched, 8),
-    spec(Runnable, "runnable", Value::State(|times| Some(off(times, 0)?.runnable)), OnRequest, 0),
-    spec(Blocked, "blocked", Value::State(|times| Some(off(times, 0)?.blocked)), IfSwitched, 7),
+    spec(Cpu, "cpu", Value::State(|times| off(times, 0)?.cpu(times.total_ns)), IfSwitched, 9),
+    spec(Runnable, "runnable", Value::State(|times| Some(off(times, 0)?.runnable)), IfLarge, 7),
+    spec(Blocked, "blocked", Value::State(|times| Some(off(times, 0)?.blocked)), IfSwitched, 8),
     spec(Tracing, "tracing", Value::State(|times| Some(off(times, 0)?.tracing)), IfAny, 0),
     spec(SelfCpu, "self-cpu", Value::State(|times| off(times, 1)?.cpu(times.self_ns)), OnRequest, 0),
     spec(SelfRunnable, "self-runnable", Value::State(|times| Some(off(times, 1)?.runnable)), OnRequest, 0),
@@ -188,6 +190,9 @@ impl Column {
         Column::those(|spec| match spec.shown {
             IfSwitched => switched,
             IfAny => rows.iter().any(|row| spec.column.number(row) > Some(0)),
+            IfLarge => {
+                rows.iter().any(|row| spec.column.number(row) > Total.number(row).map(|total| total / 20))
+            }
             Always | OnRequest => false,
         })
     }
