@@ -89,3 +89,32 @@ fn unmodified_function_passing_its_return_address_has_no_return_stub() {
         }
     }
 }
+
+const RETPOLINES: &str = r#"
+#define N __attribute__((noinline))
+typedef long (*F)(long);
+N long a(long x) { return x * 3 + 1; }
+N long b(long x) { return x ^ 0x55; }
+F table[2] = {a, b};
+N long tail(long x) { return table[x & 1](x); }
+N long tail_with_frame(long x, F f) { long r[2] = {x, x + 1}; for (int i = 0; i < 2; i++) r[i] += tail(r[i]); return f(r[0] ^ r[1]); }
+int main(int argc, char **argv) { return (int)(tail(argc) + tail_with_frame(argc, a)); }
+"#;
+
+/// A `ret` to an address that the function itself has stored is a jump through a pointer: the
+/// function's call lasts until its callee returns.
+#[test]
+fn retpoline_at_the_end_of_a_function_is_a_tail_call() {
+    for form in ["thunk-inline", "thunk"] {
+        let command = format!("gcc -O2 -fcf-protection=none -mindirect-branch={form}");
+        let built = build(&command, "c", RETPOLINES);
+        let mut binary = built.read();
+        find_prologues(&built.data(), &mut binary, false).expect("a program");
+        for name in ["tail", "tail_with_frame"] {
+            let function = find(&binary, name);
+            assert!(function.is_traceable(), "{command}: {name}: {:?}", function.reason());
+            let is_stub = matches!(function.returns, Returns::Stub(_));
+            assert!(is_stub, "{command}: {name}: {:?}", function.returns);
+        }
+    }
+}

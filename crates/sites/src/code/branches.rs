@@ -417,6 +417,10 @@ impl Function {
                 if instruction.op_count() > 0 && instruction.immediate16() != 0 {
                     found.argument_pops.push(instruction.ip());
                 }
+                if let Some(target) = switches::returned(image, instruction.ip(), &self.trail) {
+                    self.indirect.push((instruction.ip(), target));
+                    return Some(To::Pointer);
+                }
                 Some(To::Caller)
             }
             _ => None,

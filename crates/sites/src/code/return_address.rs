@@ -35,8 +35,8 @@ pub(crate) struct Rows {
     bare: Vec<(u64, u64)>,
     /// Code of each frame description, in order: first address and the one behind.
     described: Vec<(u64, u64)>,
-    /// Jumps at which the stack is as at a function's entry, in functions without unwinding
-    /// information.
+    /// Jumps at which the stack is as at a function's entry: in functions without unwinding
+    /// information, and each `ret` that pops a word which its function has stored there.
     pub bare_jumps: BTreeSet<u64>,
     /// Landing pads.
     pub landings: Vec<u64>,
@@ -131,6 +131,9 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
                 found.bare.push((row.start_address(), row.start_address().saturating_add(length)));
             }
             let code = image.tail(row.start_address(), length);
+            if register == Register::RSP && offset == 16 {
+                found.bare_jumps.extend(return_to_stored(code).map(|at| row.start_address() + at));
+            }
             let Some(left) = budget.checked_sub(code.len() as u64) else { return };
             budget = left;
             let slot = Slot { register, offset: offset.wrapping_sub(8) };
@@ -142,6 +145,16 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
             }
         }
     }
+}
+
+/// Returns the offset of a `ret` behind `mov %register,(%rsp)`, with which a retpoline's last row
+/// ends.
+fn return_to_stored(code: &[u8]) -> Option<u64> {
+    const LONGEST: usize = 16;
+    const TOP: u8 = 0x24;
+    const RET: u8 = 0xC3;
+    let code = code.get(..code.len().min(LONGEST))?;
+    code.windows(2).position(|pair| pair == [TOP, RET]).map(|at| at as u64 + 1)
 }
 
 /// Whether code has no call. True only if no byte is an operation code of a call.

@@ -30,6 +30,9 @@ pub(crate) enum Origin {
     Distances(Option<u64>),
     /// Other arithmetic.
     Computed,
+    /// The top word of the stack, which the function has overwritten: the jump is a `ret`, as in
+    /// retpolines. Behind a call within the function it may be an indirect call.
+    Returned,
     /// Unknown from the instructions in front.
     Unclear,
 }
@@ -37,7 +40,10 @@ pub(crate) enum Origin {
 impl Origin {
     /// Whether the target may be a pointer in memory.
     pub fn is_pointer(self) -> bool {
-        matches!(self, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
+        matches!(
+            self,
+            Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Returned | Origin::Unclear
+        )
     }
 }
 
@@ -98,6 +104,18 @@ pub(crate) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> De
         }
     }
     found(Origin::Unclear, at)
+}
+
+/// Returns the origin of a `ret`'s target if the instruction in front has stored it: then it is a
+/// jump. `before` is as for [`origin`].
+pub(crate) fn returned(image: &Image<'_>, at: u64, before: &[u8]) -> Option<DerivedTarget> {
+    let length = u64::from(*before.last()?);
+    let store = decoder(image.tail(at - length, length), at - length).decode();
+    let is_top = (store.memory_base(), store.memory_index()) == (Register::RSP, Register::None)
+        && store.memory_displacement64() == 0;
+    let is_store = store.mnemonic() == Mnemonic::Mov && store.op0_kind() == OpKind::Memory && is_top;
+    let since = at - length;
+    is_store.then_some(DerivedTarget { origin: Origin::Returned, since, named: since })
 }
 
 /// Origin of a word that a 64-bit load takes.

@@ -155,10 +155,12 @@ impl Group {
             }
             Origin::Distances(None) if self.is_complete && !self.entries.is_empty() => Outcome::Stays,
             Origin::Distances(None) | Origin::Computed => Outcome::Unresolved,
-            Origin::Unclear if self.has_base => Outcome::Unresolved,
+            Origin::Unclear | Origin::Returned if self.has_base => Outcome::Unresolved,
+            // With a frame of its own, the function continues behind the call.
+            Origin::Returned if !is_bare => Outcome::Stays,
             Origin::Spilled if self.sums => Outcome::Unresolved,
             Origin::Stored | Origin::Addresses(_) if self.sums_labels => Outcome::Unresolved,
-            Origin::Stored | Origin::Addresses(_) | Origin::Unclear | Origin::Spilled => {
+            Origin::Stored | Origin::Addresses(_) | Origin::Unclear | Origin::Spilled | Origin::Returned => {
                 let may_be_entry = matches!(origin, Origin::Unclear | Origin::Spilled);
                 let has_entries = may_be_entry && !self.entries.is_empty();
                 match (self.has_labels || has_entries, is_bare) {

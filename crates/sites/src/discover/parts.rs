@@ -197,7 +197,7 @@ impl Links {
         let mut read = None;
         for jump in &branches.indirect {
             let Some(from) = index_at(functions, jump.at) else { continue };
-            if matches!(jump.origin, Origin::Distances(None) | Origin::Unclear)
+            if matches!(jump.origin, Origin::Distances(None) | Origin::Returned | Origin::Unclear)
                 && read.replace(from) == Some(from)
             {
                 continue;
@@ -384,7 +384,7 @@ pub(crate) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indire
     let (start, end) = tables.range(from);
     match jump.origin {
         Origin::Distances(Some(table)) => tables.distances(table, table).collect(),
-        Origin::Distances(None) | Origin::Unclear => {
+        Origin::Distances(None) | Origin::Returned | Origin::Unclear => {
             let formed = branches.formed(start, end).iter().map(|formed| formed.to);
             formed.flat_map(|table| tables.distances(table, table)).collect()
         }
