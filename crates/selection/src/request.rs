@@ -52,11 +52,16 @@ impl SiteRequest {
     /// Records a Go function without its goroutine: by its entry alone, and without values,
     /// which the hooks for that do not read.
     pub fn leave_goroutines_out(&mut self) {
+        self.leave_returns_out(Reason::GoClock);
+    }
+
+    /// Records only the entries of a function's calls, without values.
+    pub fn leave_returns_out(&mut self, why: Reason) {
         self.cut |= self.hook_set.returns();
         self.hook_set = self.hook_set.on_small_stack();
         // The user did not ask for the value by which wakers of goroutines are known.
         if self.program.take().is_some_and(|program| !is_readied(&program)) {
-            self.trouble = Some(Reason::GoClock.into());
+            self.trouble = Some(why.into());
         }
     }
 }

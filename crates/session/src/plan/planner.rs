@@ -111,6 +111,9 @@ struct Files {
     types: HashMap<Identity, Option<Arc<Types>>>,
     /// Where interpreters keep the current thread state.
     interpreters: HashMap<Identity, Result<python::Interpreter, python::Reason>>,
+    /// Whether the collectors of programs find code by return addresses on stacks, by device and
+    /// inode.
+    collectors: HashMap<(u64, u64), bool>,
     /// The candidates of the selection, for messages.
     candidates: Candidates,
     /// Whether some functions were not decoded.

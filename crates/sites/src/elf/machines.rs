@@ -1,7 +1,12 @@
-//! Virtual machines that look up return addresses: they identify generated code by its return
-//! address when it calls one of their functions. For the address of a stub they stop with an error.
+//! Runtimes that use return addresses. Virtual machines identify generated code by its return
+//! address when it calls one of their functions; for the address of a stub they stop with an error.
+//! A collector that searches stacks for references keeps code by them.
+
+use std::fs::File;
 
 use memchr::memmem;
+use object::read::ReadCache;
+use object::{Object, ObjectSymbol};
 
 use super::image::Image;
 
@@ -16,4 +21,20 @@ pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
     data.map(|segment| image.tail(segment.address.0, segment.file_size))
         .find_map(|data| finders.iter().find(|(_, finder)| finder.find(data).is_some()))
         .map(|(name, _)| *name)
+}
+
+/// Functions that SBCL's runtime exports.
+const LISP: [&str; 2] = ["alloc_code_object", "collect_garbage"];
+
+/// Whether the collector of a program moves or frees compiled code that nothing refers to but
+/// return addresses on the stack, as SBCL's does: a function of any file that generated code calls
+/// must leave its return address where it is.
+pub fn collects_code(program: &File) -> bool {
+    let cache = ReadCache::new(program);
+    let Ok(object) = object::File::parse(&cache) else { return false };
+    let mut missing = Vec::from(LISP);
+    object.dynamic_symbols().any(|symbol| {
+        missing.retain(|name| !(symbol.is_definition() && symbol.name() == Ok(name)));
+        missing.is_empty()
+    })
 }

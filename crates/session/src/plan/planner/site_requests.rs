@@ -1,7 +1,7 @@
 //! Requests for the functions of a process: evaluates the selection, and has modules create sites
 //! and stubs.
 
-use super::{Planner, Refusal};
+use super::{Files, Planner, Refusal};
 use crate::plan::loaded::ProcessModule;
 use crate::plan::stubs::Stubs;
 use crate::python;
@@ -17,6 +17,8 @@ use calltap_selection::debug_files::read_types;
 use calltap_selection::{Program, Purpose, SAVE_THREAD, Selection, SiteRequest, ValueReason, is_readied};
 use calltap_sites::{Discovery, Function, KeptPointer, Returns, Watch};
 use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -26,6 +28,9 @@ const CUT: &str =
 /// Warning if only entries are recorded as the clock does not order a goroutine's events in
 /// different threads.
 const CUT_BY_CLOCK: &str = "of Go functions only entries are recorded: returns need --clock tsc or counter";
+
+/// Warning if only entries are recorded as the program's collector needs return addresses.
+const COLLECTED: &str = "the program's collector finds code by return addresses on stacks: of functions that need a return stub only entries are recorded, and no returns or times";
 
 /// Why a named function that the agent watches is not traced.
 const WATCHED: &str =
@@ -42,6 +47,9 @@ pub(super) struct Values {
     /// Whether only entries are traced of some functions although more was requested, and whether
     /// the user was warned.
     cut: (bool, bool),
+    /// The same of functions that need a return stub, in a program whose collector needs return
+    /// addresses.
+    collected: (bool, bool),
     /// The tracers of Python functions, if there is a known interpreter.
     pub(super) python: Option<u32>,
     /// The first interpreter that is not traced, with the reason.
@@ -119,6 +127,16 @@ fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool)
     Some(())
 }
 
+impl Files {
+    /// Whether the collector of a process's program finds code by return addresses on stacks.
+    fn collects_code(&mut self, pid: u32) -> bool {
+        let Ok(program) = File::open(proc::place(pid).join("exe")) else { return false };
+        let Ok(meta) = program.metadata() else { return false };
+        let place = (meta.dev(), meta.ino());
+        *self.collectors.entry(place).or_insert_with(|| calltap_sites::collects_code(&program))
+    }
+}
+
 impl<'a> Planner<'a> {
     pub(super) fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<Metadata>) {
         let Some(image) = self.image(index, regions) else { return };
@@ -144,6 +162,10 @@ impl<'a> Planner<'a> {
         }
         if let Some(tracers) = self.values.python {
             self.introduce_python(index, tracers, records);
+        }
+        if self.values.collected == (true, false) {
+            (self.values.collected.1, self.values.cut.1) = (true, true);
+            self.warn(COLLECTED, records);
         }
         if self.values.cut == (true, false) {
             self.values.cut.1 = true;
@@ -213,6 +235,7 @@ impl<'a> Planner<'a> {
     ) {
         let (pid, orders_threads, counter) =
             (self.pid_of(index), self.orders_threads(), self.shared.control().reads_tsc());
+        let keeps_return_addresses = self.files.collects_code(pid);
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.files.types), RefCell::new(&mut self.values));
@@ -252,6 +275,12 @@ impl<'a> Planner<'a> {
                 }
                 if site_request.hook_set.knows_goroutine() && !orders_threads {
                     site_request.leave_goroutines_out();
+                }
+                let replaces =
+                    matches!(function.returns, Returns::Stub(_)) && site_request.hook_set.returns();
+                if keeps_return_addresses && replaces && site_request.purpose == Purpose::Trace {
+                    site_request.leave_returns_out(ValueReason::CollectedCode);
+                    values.borrow_mut().collected.0 = true;
                 }
                 values.borrow_mut().note(&site_request, function);
                 if site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided) {
