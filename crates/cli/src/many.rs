@@ -35,8 +35,11 @@ const ENDED: u8 = 4;
 /// How the children's answers are put together on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {
-    /// The lines of all, in the order in which they arrive.
+    /// The lines of all, in the order in which they arrive; a line names the process where another
+    /// one's follow.
     Lines,
+    /// The same of JSON objects, with a member that names the process.
+    ObjectLines,
     /// Texts, each below a line that names the process.
     Texts,
     /// JSON objects, one per line, with a member that names the process.
@@ -92,14 +95,15 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
     if pids.len() < 2 {
         return Ok(None);
     }
+    let lines = if arguments.is_set("json") { Answers::ObjectLines } else { Answers::Lines };
     let answers = match name {
-        "slower" | "watch" => Answers::Lines,
-        "futures" if arguments.is_set("each") => Answers::Lines,
+        "slower" | "watch" => lines,
+        "futures" if arguments.is_set("each") => lines,
         _ if arguments.is_set("json") => Answers::Objects,
         _ => Answers::Texts,
     };
     let file = arguments.output_file();
-    let limit = arguments.number("limit")?.filter(|_| answers == Answers::Lines);
+    let limit = arguments.number("limit")?.filter(|_| answers == lines);
     run(&pids, file.as_deref(), Some((answers, limit))).map(Some)
 }
 
@@ -141,20 +145,21 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<(Answers, Option
     }
     let said = Mutex::new(HashSet::new());
     let (answers, limit) = answers.unwrap_or((Answers::Lines, None));
-    let left = AtomicU64::new(limit.unwrap_or(u64::MAX));
-    let left = &left;
+    let lines =
+        CommonLines { left: AtomicU64::new(limit.unwrap_or(u64::MAX)), last: Mutex::new(None), answers };
+    let lines = &lines;
     let status = thread::scope(|scope| {
         for (child, pid) in running.iter_mut().zip(pids) {
             let (out, err) = (child.stdout.take(), child.stderr.take());
             scope.spawn(move || {
                 out.map(|out| match answers {
-                    Answers::Lines => forward_lines(out, left),
+                    Answers::Lines | Answers::ObjectLines => forward_lines(out, *pid, lines),
                     answers => forward_answers(out, *pid, answers),
                 })
             });
             scope.spawn(|| err.map(|err| forward_messages(err, &said)));
         }
-        wait(running, || interrupted.load(Acquire) || left.load(Relaxed) == 0)
+        wait(running, || interrupted.load(Acquire) || lines.left.load(Relaxed) == 0)
     });
     Ok(ExitCode::from(status.code()))
 }
@@ -183,19 +188,50 @@ fn wait(mut running: Vec<Child>, is_interrupted: impl Fn() -> bool) -> Status {
 
 /// Passes on a child's lines, as long as some are left of the limit for all children. If standard
 /// output is closed, the child learns that from its closed pipe.
-fn forward_lines(from: impl Read, left: &AtomicU64) -> io::Result<()> {
+fn forward_lines(from: impl Read, pid: u32, lines: &CommonLines) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line)? > 0 {
         // Lines of a head do not count.
         let counts = u64::from(!line.starts_with(b"#"));
-        if left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(counts)).is_ok() {
-            io::stdout().write_all(&line)?;
-            io::stdout().flush()?;
+        if lines.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(counts)).is_ok() {
+            lines.write(pid, &line)?;
         }
         line.clear();
     }
     Ok(())
+}
+
+/// The lines of all children, as they come.
+struct CommonLines {
+    /// Number of lines that may still be written.
+    left: AtomicU64,
+    /// The process of the last line.
+    last: Mutex<Option<u32>>,
+    answers: Answers,
+}
+
+impl CommonLines {
+    /// Writes a line about a process. An object gets its id; in front of text, a line names the
+    /// process where the line before is about another one.
+    fn write(&self, pid: u32, line: &[u8]) -> io::Result<()> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = io::stdout().lock();
+        let is_other = last.replace(pid) != Some(pid);
+        match serde_json::from_slice::<Value>(line).ok().filter(|_| self.answers == Answers::ObjectLines) {
+            Some(mut object) if object.is_object() => {
+                object["pid"] = pid.into();
+                writeln!(out, "{object}")?;
+            }
+            _ => {
+                if is_other && self.answers == Answers::Lines {
+                    writeln!(out, "# {}", processes::title(pid))?;
+                }
+                out.write_all(line)?;
+            }
+        }
+        out.flush()
+    }
 }
 
 /// Passes on a child's answer about a process.

@@ -161,8 +161,26 @@ pub struct Governor<'a> {
     resting: Resting,
     /// Whether written events are being counted.
     waiting: bool,
-    /// Cost of tracing at the last look, as a share of the program's own time.
-    pub cost: Option<f64>,
+    /// Time spent until the last look, once there was one.
+    pub spent: Option<Spent>,
+}
+
+/// Processor time of a process, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Spent {
+    /// On tracing.
+    pub tracing: f64,
+    /// By the program itself, or the least that it is taken to spend.
+    pub own: f64,
+}
+
+impl Spent {
+    /// Returns the cost of tracing since an earlier time, as a share of the program's own time.
+    /// None if it is not known.
+    pub fn share_since(self, earlier: Spent) -> Option<f64> {
+        let own = self.own - earlier.own;
+        (own > 0.0).then(|| (self.tracing - earlier.tracing) / own)
+    }
 }
 
 impl<'a> Governor<'a> {
@@ -185,7 +203,7 @@ impl<'a> Governor<'a> {
             first: true,
             resting: Resting::default(),
             waiting: false,
-            cost: None,
+            spent: None,
         }
     }
 
@@ -259,7 +277,10 @@ impl<'a> Governor<'a> {
             let room = AIM * self.limit - if is_idle { 0.0 } else { cost };
             judgement.enable = self.resting.give_back(room, at).into_iter().map(SiteId).collect();
         }
-        self.cost = if is_idle { self.cost } else { Some(cost) };
+        let spent_before = self.spent.unwrap_or_default();
+        // Events that are read late belong to an earlier time.
+        let tracing = (weighed as f64 * event_ns).min(spent.as_nanos() as f64);
+        self.spent = Some(Spent { tracing: spent_before.tracing + tracing, own: spent_before.own + own });
         (self.seen, self.lost, self.cpu, self.at) = (now, lost, cpu, Instant::now());
         self.first = !judgement.enable.is_empty();
         judgement
@@ -355,7 +376,8 @@ mod tests {
         rates.are_complete();
         assert!(governor.due(busy));
         assert_eq!(governor.look(busy, 0, &Costly::default(), &HashSet::new), Judgement::default());
-        assert!(governor.cost.is_some_and(|cost| cost > 0.0));
+        let share = governor.spent.and_then(|spent| spent.share_since(Spent::default()));
+        assert!(share.is_some_and(|share| share > 0.0));
         assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
     }
 

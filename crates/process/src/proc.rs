@@ -83,8 +83,21 @@ const TICK_MS: u64 = 10;
 
 /// Returns the user and system time of a thread, rounded down to clock ticks.
 pub fn cpu_of_thread(pid: u32, tid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    let mut times = words(&stat)?.skip(11).map(|word| word.parse::<u64>().ok());
+    cpu_in(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?, OWN_CPU)
+}
+
+/// Returns the processor time of the children of a process that have ended and for which it has
+/// waited, with that of theirs.
+pub fn cpu_of_ended_children(pid: u32) -> Option<Duration> {
+    cpu_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, CHILDREN_CPU)
+}
+
+/// Indices in the words of a stat file of the user's part of a time; the system's follows.
+const OWN_CPU: usize = 11;
+const CHILDREN_CPU: usize = 13;
+
+fn cpu_in(stat: &str, first: usize) -> Option<Duration> {
+    let mut times = words(stat)?.skip(first).map(|word| word.parse::<u64>().ok());
     let ticks = times.next()??.checked_add(times.next()??)?;
     Some(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
 }

@@ -13,7 +13,7 @@ use crate::settings::status::{Status, profile_functions};
 use crate::setup::serve::{self, SetOnDrop};
 use crate::started;
 use crate::{attach, detach};
-use calltap_collect::governor::{self, Governor, Rates};
+use calltap_collect::governor::{self, Governor, Rates, Spent};
 use calltap_collect::kept::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
@@ -39,7 +39,7 @@ pub struct Controls<'s, 'p> {
     planner: &'s mut Planner<'p>,
     records: &'s Sender<Metadata>,
     limits: &'s mut Limits,
-    cost: Option<f64>,
+    spent: Option<Spent>,
     sums: &'s dyn Fn() -> Vec<Profile>,
     calls: u64,
 }
@@ -68,9 +68,9 @@ impl Controls<'_, '_> {
         self.limits.off()
     }
 
-    /// Returns the overhead of tracing, relative to the process's own time. None without a limit.
-    pub fn cost(&self) -> Option<f64> {
-        self.cost
+    /// Returns the time spent on tracing and by the process itself so far. None without a limit.
+    pub fn spent(&self) -> Option<Spent> {
+        self.spent
     }
 
     /// Returns the number of calls that were read until about a second ago.
@@ -255,8 +255,8 @@ impl<'a> Controller<'a> {
                             self.govern(governor, cpu, planner);
                         }
                     }
-                    let cost = governor.as_ref().and_then(|governor| governor.cost);
-                    self.look(planner, cost);
+                    let spent = governor.as_ref().and_then(|governor| governor.spent);
+                    self.look(planner, spent);
                     self.serve(planner);
                     self.wake(planner);
                     ended.fetch_or(self.detach_requested, AcqRel);
@@ -268,12 +268,12 @@ impl<'a> Controller<'a> {
     }
 
     /// Calls the live view's callback.
-    fn look(&mut self, planner: &mut Planner<'_>, cost: Option<f64>) {
+    fn look(&mut self, planner: &mut Planner<'_>, spent: Option<Spent>) {
         let (shared, began, sums) = (&self.session.shared, self.settings.clocks, Arc::clone(&self.sums));
         let sums = || summed_up(&sums, shared, began);
         let (records, limits) = (&self.records, &mut self.limits);
         let calls = self.calls.map_or(0, |calls| calls.load(Relaxed));
-        (self.meanwhile)(&mut Controls { planner, records, limits, cost, sums: &sums, calls });
+        (self.meanwhile)(&mut Controls { planner, records, limits, spent, sums: &sums, calls });
     }
 
     /// Answers requests of a live view, and one of another command.

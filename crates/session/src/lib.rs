@@ -42,6 +42,7 @@ mod watch;
 
 pub use calltap_abi::Clock;
 pub use calltap_collect::collector::{Due, Totals};
+pub use calltap_collect::governor::Spent;
 pub use calltap_collect::kept::keeping::Subtree;
 pub use calltap_collect::kept::triggers::Trigger as CallTrigger;
 pub use calltap_collect::output::Consumer;

@@ -14,38 +14,66 @@ use std::time::Duration;
 /// their time: a server may leave all work to them.
 #[derive(Default)]
 pub(crate) struct ProcessorTime {
-    /// Time of processes that have ended, as last seen.
+    /// Time of processes that have ended.
     ended: Duration,
-    /// Id and time of each living process.
-    living: Vec<(u32, Duration)>,
+    living: Vec<Living>,
     /// Number of entries of the table that were looked at.
     known: u32,
 }
 
+/// A living process.
+struct Living {
+    pid: u32,
+    /// Its own time.
+    time: Duration,
+    /// Time of its children that have ended.
+    of_children: Duration,
+}
+
 impl ProcessorTime {
-    /// Reads the time of all processes with an entry in the table. Of those that have ended since
-    /// the last look, it is the time as of then.
+    /// Reads the time of all processes with an entry in the table.
+    ///
+    /// Of those that have ended since the last look, some unseen, the parents have the whole time.
+    /// It is read only then, as a parent also has the time of children with other programs.
     pub(crate) fn read(&mut self, shared: &Shared) -> Duration {
         let new = self.known..shared.processes().end;
         self.known = new.end;
         for pid in new.filter_map(|index| shared.process(index)).map(proc::pid_of) {
             // A process that has executed another program has a new entry.
-            if !self.living.iter().any(|(known, _)| *known == pid) {
-                self.living.push((pid, Duration::ZERO));
+            if !self.living.iter().any(|known| known.pid == pid) {
+                let of_children = proc::cpu_of_ended_children(pid).unwrap_or_default();
+                self.living.push(Living { pid, time: Duration::ZERO, of_children });
             }
         }
-        let ended = &mut self.ended;
-        self.living.retain_mut(|(pid, seen)| match clock::cpu_of(*pid).filter(|now| now >= seen) {
-            Some(now) => {
-                *seen = now;
-                true
+        let (before, mut seen) = (self.living.len(), Duration::ZERO);
+        self.living.retain_mut(|process| {
+            match clock::cpu_of(process.pid).filter(|now| *now >= process.time) {
+                Some(now) => process.time = now,
+                None => {
+                    seen += process.time;
+                    return false;
+                }
             }
-            None => {
-                *ended += *seen;
-                false
-            }
+            true
         });
-        self.ended + self.living.iter().map(|(_, time)| *time).sum::<Duration>()
+        if self.known > 1 {
+            let reaped = self.reaped();
+            if self.living.len() < before {
+                self.ended += reaped.max(seen);
+            }
+        } else {
+            self.ended += seen;
+        }
+        self.ended + self.living.iter().map(|process| process.time).sum::<Duration>()
+    }
+
+    /// Returns the time of children for which the living processes have waited since the last look.
+    fn reaped(&mut self) -> Duration {
+        let since = |process: &mut Living| {
+            let now = proc::cpu_of_ended_children(process.pid)?.max(process.of_children);
+            Some(now - std::mem::replace(&mut process.of_children, now))
+        };
+        self.living.iter_mut().filter_map(since).sum()
     }
 }
 

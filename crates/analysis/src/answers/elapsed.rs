@@ -1,7 +1,9 @@
 //! The time in which the calls of an answer were recorded.
 
 /// Time in which calls were recorded: from the first to the newest clock pair; of a process that
-/// was attached to, from when its functions were enabled to when calltap began to detach.
+/// was attached to, from when its functions were enabled to when calltap began to detach. Functions
+/// are enabled and disabled one after the other: the events before and after are in the answer, and
+/// extend the time.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Elapsed {
     /// The first clock pair, in nanoseconds.
@@ -10,36 +12,60 @@ pub struct Elapsed {
     enabled: Option<u64>,
     /// Number of flushes of a process that was attached to.
     flushes: u32,
-    ns: u64,
+    /// The moment of the last flush before calltap detaches, or of the newest clock pair.
+    end: u64,
+    /// Moments of the first and the last event, if they are known.
+    seen: Option<(u64, u64)>,
+    /// The time of a recording that has ended.
+    whole: Option<u64>,
 }
 
 impl Elapsed {
     /// Returns the time of a recording that has ended.
     pub fn of(ns: u64) -> Elapsed {
-        Elapsed { ns, ..Elapsed::default() }
+        Elapsed { whole: Some(ns), ..Elapsed::default() }
     }
 
     /// Returns the nanoseconds so far.
     pub fn ns(&self) -> u64 {
-        self.ns
+        if let Some(whole) = self.whole {
+            return whole;
+        }
+        let Some(enabled) = self.enabled else {
+            return self.end.saturating_sub(self.first.unwrap_or(self.end));
+        };
+        let (first, last) = self.seen.unwrap_or((enabled, self.end));
+        self.end.max(last).saturating_sub(enabled.min(first))
     }
 
     /// Takes the time of a new clock pair.
     pub fn now(&mut self, ns: u64) {
-        let first = *self.first.get_or_insert(ns);
+        self.first.get_or_insert(ns);
         // Pairs that follow the last flush are those of detaching.
         if self.flushes < 2 {
-            self.ns = ns.saturating_sub(self.enabled.unwrap_or(first));
+            self.end = ns;
         }
+    }
+
+    /// Takes the times of the first and the last of some events.
+    pub fn saw(&mut self, first: u64, last: u64) {
+        let seen = self.seen.get_or_insert((first, last));
+        *seen = (seen.0.min(first), seen.1.max(last));
+    }
+
+    /// Takes the time at which the program's own sums were final: they have all calls since the
+    /// first function was enabled.
+    pub fn summed(&mut self, ns: u64) {
+        self.saw(self.first.unwrap_or(ns), ns);
     }
 
     /// Takes the time until which all events of a process that was attached to have arrived, and
     /// when its functions were on; if that is not known, they have just been enabled. The last
     /// time, calltap begins to detach.
     pub fn flushed(&mut self, ns: u64, began: Option<u64>) {
-        let enabled = *self.enabled.get_or_insert(began.map_or(ns, |began| began.min(ns)));
+        self.enabled.get_or_insert(began.map_or(ns, |began| began.min(ns)));
         self.flushes += 1;
-        self.ns = ns.saturating_sub(enabled);
+        self.end = ns;
     }
 }
 
@@ -55,6 +81,21 @@ mod tests {
         elapsed.flushed(900, Some(300));
         elapsed.now(1000);
         assert_eq!(elapsed.ns(), 500);
+    }
+
+    #[test]
+    fn events_before_and_after_extend_the_time() {
+        let mut elapsed = Elapsed::default();
+        elapsed.now(100);
+        elapsed.saw(350, 500);
+        elapsed.flushed(600, Some(400));
+        elapsed.flushed(900, None);
+        assert_eq!(elapsed.ns(), 550);
+        elapsed.saw(700, 950);
+        elapsed.now(1000);
+        assert_eq!(elapsed.ns(), 600);
+        elapsed.summed(1100);
+        assert_eq!(elapsed.ns(), 1000);
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::symbols::generations;
 use crate::values::FormattedValue;
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
-    Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
+    Batch, Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread,
+    ThreadId,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -180,6 +181,13 @@ impl QueryContext {
         let first = *self.first.get_or_insert(pair);
         self.elapsed.now(pair.monotonic_ns);
         self.clock = ClockMap::new(self.kind, &[first, pair]).0;
+    }
+
+    /// Notes when the first and the last event of a batch happened.
+    pub(super) fn see_times(&mut self, batch: &Batch) {
+        if let (Some(first), Some(last)) = (batch.events.first(), batch.events.last()) {
+            self.elapsed.saw(self.clock.to_ns(first.ticks), self.clock.to_ns(last.ticks));
+        }
     }
 
     fn site(&mut self, site: &Site) {

@@ -26,7 +26,7 @@ struct Sum {
     shown: u64,
     /// Total time of outermost calls in ticks, which include recursive ones.
     total: u64,
-    longest: u64,
+    longest: Option<u64>,
     /// Off-CPU part of `total`, in ticks.
     off: Off,
 }
@@ -144,7 +144,7 @@ impl Question for Lines {
             return;
         }
         if !ending.is_cut() {
-            sum.longest = sum.longest.max(ns);
+            sum.longest = sum.longest.max(Some(ns));
         }
         if !ending.is_cut() && ended.outermost {
             sum.total = sum.total.saturating_add(ended.call.total);
@@ -182,7 +182,7 @@ impl Question for Lines {
                     known.calls(*function, sum.shown),
                     known.calls(*function, sum.calls),
                     duration(known.ns(sum.total)),
-                    duration(sum.longest),
+                    sum.longest.map_or("-".to_owned(), duration),
                     known.off(sum.off).map_or("?".to_owned(), |off| duration(off.blocked)),
                     one_line(known.module(*function)).into(),
                     one_line(known.name(*function)).into(),

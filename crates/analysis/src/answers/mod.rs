@@ -292,6 +292,7 @@ impl<Q: Question> Listener<Q> {
     /// Processes a batch of events of one thread, or queues it until its context switches have
     /// arrived.
     pub fn events(&mut self, batch: &Batch) {
+        self.known.see_times(batch);
         if !self.known.switches {
             return self.process(batch);
         }

@@ -4,6 +4,7 @@
 use super::printer::Printer;
 use super::question::Answer;
 use calltap_analysis::answers::{Listener, Question};
+use calltap_process::clock::monotonic_ns;
 use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Profile, Record, Switch, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -77,7 +78,10 @@ impl Consumer for Feed<'_> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
             // The final sums of the program.
-            Record::Profile { rows } => self.listener.question.sums(&self.listener.known, rows),
+            Record::Profile { rows } => {
+                self.listener.known.elapsed.summed(monotonic_ns());
+                self.listener.question.sums(&self.listener.known, rows);
+            }
             _ => self.listener.record(record),
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! switches, and the present state of functions.
 
 use calltap_analysis::intervals::{Interval, Row};
-use calltap_session::Controls;
+use calltap_session::{Controls, Spent};
 use calltap_trace::SiteId;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -43,7 +43,7 @@ pub struct Status {
     pub name: String,
     /// Number of functions that are on, and of all that ever were.
     pub functions: (usize, usize),
-    /// The cost of tracing, as a share of the program's own time.
+    /// The cost of tracing in the last interval, as a share of the program's own time.
     pub cost: Option<f64>,
 }
 
@@ -56,6 +56,9 @@ struct Content {
     disabled_by_limit: HashSet<SiteId>,
     /// The sites that were off or over the limit at any time since the interval began.
     partial: HashSet<SiteId>,
+    /// Time spent until now, and until the interval began.
+    spent: Option<Spent>,
+    spent_before: Spent,
     counted: Option<Instant>,
 }
 
@@ -134,6 +137,9 @@ impl Switches {
             row.is_partial = row.sites.iter().any(|site| partial.contains(site));
         }
         *partial = off.union(disabled_by_limit).copied().collect();
+        let spent = content.spent.unwrap_or_default();
+        content.status.cost = spent.share_since(content.spent_before);
+        content.spent_before = spent;
         Some(interval)
     }
 
@@ -164,13 +170,17 @@ impl Switches {
         for (sites, on) in &requests {
             controls.switch(sites, *on);
         }
-        let late = self.content().counted.is_none_or(|counted| counted.elapsed() >= COUNT);
-        let functions = (late || !requests.is_empty()).then(|| controls.functions());
+        let is_due = {
+            let content = self.content();
+            let is_late = content.counted.is_none_or(|counted| counted.elapsed() >= COUNT);
+            is_late || content.disabled_by_limit != *controls.disabled_by_limit()
+        };
+        let functions = (is_due || !requests.is_empty()).then(|| controls.functions());
         let mut content = self.content();
         if let Some(functions) = functions {
             (content.status.functions, content.counted) = (functions, Some(Instant::now()));
         }
-        content.status.cost = controls.cost();
+        content.spent = controls.spent();
         if content.requests.is_empty() && content.disabled_by_limit != *controls.disabled_by_limit() {
             content.disabled_by_limit.clone_from(controls.disabled_by_limit());
             content.partial.extend(controls.disabled_by_limit());

@@ -280,11 +280,10 @@ impl ProcessModule {
         }
     }
 
-    /// Counts the sites that lead to a stub, and the sites that ever did.
-    pub fn count(&self) -> (usize, usize) {
+    /// Returns the functions that were ever traced, by index, each with whether it is now.
+    pub fn traced(&self) -> impl Iterator<Item = (usize, bool)> {
         let ever = self.sites.iter().filter(|placed| placed.is_traced() && !placed.site.is_exit());
-        let on = ever.clone().filter(|placed| placed.is_on());
-        (on.count(), ever.count())
+        ever.map(|placed| (placed.function, placed.is_on()))
     }
 
     /// Returns the stubs that sites lead to now.

@@ -38,8 +38,8 @@ use calltap_patch::Avma;
 use calltap_process::NoBreakpoints;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
-use calltap_process::proc;
 use calltap_process::target::Target;
+use calltap_process::{clock, proc};
 use calltap_selection::{Candidates, Listed, Selector};
 use calltap_sites::Binary;
 use calltap_sites::types::Types;
@@ -403,13 +403,25 @@ impl<'a> Planner<'a> {
         listed
     }
 
-    /// Counts the sites that lead to a stub, and the sites that ever did.
+    /// Counts the functions that are traced now, and those that ever were, each once for all living
+    /// processes.
     pub fn count(&self) -> (usize, usize) {
-        let modules = self.processes.values().flat_map(|process| &process.modules);
-        let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
-        modules
-            .map(ProcessModule::count)
-            .fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
+        let (on, all) = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
+        let (mut traced, mut ever) = (HashSet::new(), HashSet::new());
+        let is_alone = self.processes.len() == 1;
+        for (index, process) in &self.processes {
+            if !is_alone && clock::cpu_of(self.pid_of(*index)).is_none() {
+                continue;
+            }
+            for module in &process.modules {
+                let file = module.record.path.as_str();
+                for (function, is_on) in module.traced() {
+                    ever.insert((file, function));
+                    traced.extend(is_on.then_some((file, function)));
+                }
+            }
+        }
+        (on + traced.len(), all + ever.len())
     }
 
     /// Updates the modules of a process, and gives selected functions stubs. New modules are

@@ -81,7 +81,8 @@ impl Planner<'_> {
     pub(crate) fn started(&self, words: &[&Word], names: &[&Word]) -> Started {
         let mut on: BTreeMap<String, usize> = BTreeMap::new();
         for module in self.processes.get(&0).into_iter().flat_map(|process| &process.modules) {
-            *on.entry(module.mapped.name()).or_default() += module.count().0;
+            *on.entry(module.mapped.name()).or_default() +=
+                module.traced().filter(|(_, is_on)| *is_on).count();
         }
         let mut modules: Vec<(String, usize)> = on.into_iter().filter(|(_, on)| *on > 0).collect();
         modules.sort_by_key(|(_, on)| std::cmp::Reverse(*on));
