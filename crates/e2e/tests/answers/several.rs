@@ -42,6 +42,21 @@ fn each_of_several_processes_answers() {
     // On a busy machine, the limit of overhead disables even the only function asked about.
     let text = ask(&["latency", "leaf", "--max-overhead", "none"]).stdout;
     let lines = ask(&["watch", "nap"]).stdout;
+    // The lines of both arrive in turns. Each object says whose it is, the last ones included.
+    let objects: Vec<Value> = ask(&["slower", "1ns", "leaf", "--json"])
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object in a line"))
+        .collect();
+    for pid in pids {
+        let of = |object: &&Value| object["pid"].as_u64() == Some(pid.into());
+        let own: Vec<&Value> = objects.iter().filter(of).collect();
+        let sums = own.iter().filter(|object| object["functions"].is_array());
+        assert!(own.len() > 1 && sums.count() == 1, "{pid}: {} of {}", own.len(), objects.len());
+    }
+    assert!(objects.iter().all(|object| object["pid"].is_u64()));
+    let headed = lines.lines().filter(|line| line.starts_with("# ")).count();
+    assert!(headed >= 2, "{lines}");
     for pid in pids {
         assert!(text.contains(&format!("# {}\nleaf: ", title(pid))), "{text}");
         assert!(lines.lines().any(|line| line.contains(&title(pid)) && line.contains("nap")), "{lines}");
@@ -159,5 +174,28 @@ fn program_is_named_after_its_symlink() {
     assert!(!none.status.success() && none.stderr.contains("'paced-client:nap'"), "{}", none.stderr);
     let other = calltap_run(&["record", "-o", &trace, "-F", "paced-client:nap", "--", &link]);
     assert!(!other.status.success() && other.stderr.contains("'paced-client:nap'"), "{}", other.stderr);
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn children_that_live_for_milliseconds_count_with_their_time() {
+    let program = compile(GCC, &["processes/short_children.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    // Events of some 4 ms of processor time in 100 cost less than a hundredth of them, and less than
+    // a thousandth of a processor.
+    let top = calltap_run(&["top", "--json", "--count", "3", "--interval", "500ms", "-p", &pid]);
+    assert!(top.status.success(), "{}", top.stderr);
+    let intervals: Vec<Value> =
+        top.stdout.lines().map(|line| serde_json::from_str(line).expect("an object in a line")).collect();
+    for interval in &intervals {
+        assert!(interval["cost"].as_f64().is_none_or(|cost| cost < 0.05), "{interval}");
+        // The program has three functions with room.
+        assert!(interval["functions_known"].as_u64().is_some_and(|known| known <= 3), "{interval}");
+    }
+    let rows = intervals.iter().flat_map(|interval| interval["functions"].as_array().expect("rows"));
+    assert!(rows.clone().any(|row| row["function"] == "leaf"), "{}", top.stdout);
+    assert!(rows.clone().all(|row| row["state"] == "on"), "{}", top.stdout);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
     assert!(resident.end().0.success());
 }
