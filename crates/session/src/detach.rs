@@ -8,6 +8,7 @@
 //!
 //! Everything runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
 
+mod generated;
 mod obstacle;
 mod one;
 mod suspects;

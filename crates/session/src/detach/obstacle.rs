@@ -33,6 +33,8 @@ pub(super) enum Obstacle {
     /// Another tool has changed the code at a site. It may have saved calltap's jump, to execute it
     /// or to write it back.
     ForeignCode { at: Avma },
+    /// Code that the program has generated leads to calltap's code.
+    GeneratedCode { at: u64 },
 }
 
 impl fmt::Display for Obstacle {
@@ -61,7 +63,7 @@ impl fmt::Display for Obstacle {
                 )
             }
             Obstacle::StackNotSearched => {
-                out.write_str("a thread's stack cannot be searched for calltap's code, as it is too large, or no other process may read it (memfd_secret)")
+                out.write_str("a thread's stack cannot be searched for calltap's code, as it is too large, no other process may read it (memfd_secret), or the stack pointer is in no memory")
             }
             Obstacle::OtherThreads => {
                 out.write_str("threads begin and end faster than calltap can stop them")
@@ -75,6 +77,12 @@ impl fmt::Display for Obstacle {
             }
             Obstacle::WillReturn => {
                 out.write_str("a thread will return into instructions that calltap has moved")
+            }
+            Obstacle::GeneratedCode { at } => {
+                write!(
+                    out,
+                    "code that the program has generated, at {at:#x}, leads to calltap's code: its compiler has followed calltap's jump at the beginning of a function"
+                )
             }
             Obstacle::ForeignCode { at } => {
                 write!(
