@@ -130,6 +130,8 @@ calltap_sites::reasons! {
         "its unwinder is linked in, without a symbol of the function that registers frames", "start it with calltap record -- PROGRAM";
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
+    FollowsJumps = "follows-jumps",
+        "the compiler of PyPy, which it has loaded, follows calltap's jumps, and might call calltap's code when that is gone", "start it with calltap record -- PROGRAM, or without PyPy";
     Breakpoints { why: NoBreakpoints } = "breakpoints",
         "breakpoints would kill it: {why}", "leave out --patch-mode breakpoint";
 

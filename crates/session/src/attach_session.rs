@@ -9,8 +9,9 @@ use crate::setup::{self, clocks, memory};
 use crate::{load_agent, uncontrolled};
 use calltap_abi::Clock;
 use calltap_collect::shm::{self, Shared};
-use calltap_process::launch;
+use calltap_process::memory::maps;
 use calltap_process::target::Target;
+use calltap_process::{Reason, launch};
 use calltap_trace::Session;
 use std::time::Duration;
 
@@ -33,6 +34,17 @@ pub struct AttachSession<'a> {
     pub notes: Vec<String>,
 }
 
+/// Whether a process has loaded a compiler that calls the place to which a jump at the beginning of
+/// a function leads, instead of the function. It may do so with machine code that it has not yet
+/// copied to its place, where calltap does not find it when it detaches.
+fn follows_jumps(pid: u32) -> bool {
+    let is_pypy = |region: &maps::Region| {
+        let name = region.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        region.executable && name.is_some_and(|name| name.starts_with("libpypy"))
+    };
+    maps::code_and_files(pid).unwrap_or_default().iter().any(is_pypy)
+}
+
 impl<'a> AttachSession<'a> {
     /// Finds the process, undoes the session of a killed controller, and creates the session's
     /// files.
@@ -40,6 +52,9 @@ impl<'a> AttachSession<'a> {
         launch::survive_size_limit();
         launch::check_address_space()?;
         let target = Target::find(pid)?;
+        if follows_jumps(pid) {
+            return Err(target.refuse(Reason::FollowsJumps).into());
+        }
         let mut notes = uncontrolled::clear(&target)?;
         let size = shm::control_size(memory::chunks(options));
         let directory = Directory::create_for(&target, size, memory::CODE_SIZE)

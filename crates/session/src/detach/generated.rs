@@ -34,11 +34,12 @@ pub(super) fn leads_into(pid: u32, text: &mut ProcessText, ranges: &[(u64, u64)]
     })
 }
 
-/// Whether a program may have generated the code of a mapping: it is that of no file.
+/// Whether a program may have generated the code of a mapping: it is that of no file in a
+/// directory, as calltap's code is.
 fn may_be_generated(region: &Region) -> bool {
     let path = region.path.to_string_lossy();
     let is_kernels = ["[vdso]", "[vsyscall]", "[vvar"].iter().any(|name| path.starts_with(name));
-    let is_in_memory = region.file.1 == 0 || path.starts_with("/memfd:") || path.starts_with("/dev/");
+    let is_in_memory = region.file.1 == 0 || path.starts_with("/memfd:");
     region.executable && is_in_memory && !is_kernels
 }
 
