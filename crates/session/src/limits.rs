@@ -10,6 +10,10 @@ use calltap_trace::{DisabledByLimit, Record, SiteId};
 use std::collections::HashSet;
 use std::time::Duration;
 
+/// Number of processes up to which the time of ended children is read at each look. With more, it is
+/// read when some have ended.
+const FEW: usize = 64;
+
 /// Processor time of the processes of a session. The events of forked children count, and so does
 /// their time: a server may leave all work to them.
 #[derive(Default)]
@@ -56,11 +60,11 @@ impl ProcessorTime {
             }
             true
         });
-        if self.known > 1 {
+        let some_ended = self.living.len() < before;
+        let has_children = self.known > 1;
+        if has_children && (some_ended || self.living.len() <= FEW) {
             let reaped = self.reaped();
-            if self.living.len() < before {
-                self.ended += reaped.max(seen);
-            }
+            self.ended += if some_ended { reaped.max(seen) } else { Duration::ZERO };
         } else {
             self.ended += seen;
         }
