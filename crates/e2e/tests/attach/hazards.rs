@@ -367,3 +367,26 @@ fn code_of_calltap_stays_where_generated_code_leads_to_it() {
     let (status, _, said) = resident.end();
     assert!(status.success(), "{status}: {said}");
 }
+
+#[test]
+fn a_collector_of_code_finds_all_return_addresses() {
+    for (flags, is_lisp) in [(&["-rdynamic"][..], true), (&[], false)] {
+        let program = compile(&BARE[0], &["sites/collects_code.c"], flags);
+        let (path, trace) = (program.path.display().to_string(), program.directory().join("t"));
+        let trace = trace.display().to_string();
+        let run = calltap_run(&["record", "-o", &trace, "-F", "jumps", "-F", "returns", "--", &path]);
+        assert!(run.status.success(), "{flags:?}: {}", run.stderr);
+        let says = run.stderr.contains("the program's collector finds code by return addresses on stacks");
+        assert_eq!(says, is_lisp, "{flags:?}: {}", run.stderr);
+        let report = calltap_run(&["report", "--json", &trace]).stdout;
+        let rows: Vec<Value> = serde_json::from_str(&report).expect("JSON");
+        let row = |name: &str| rows.iter().find(|row| row["function"] == name).expect("it was called");
+        assert_eq!(
+            (&row("jumps")["calls"], &row("returns")["calls"]),
+            (&100.into(), &200.into()),
+            "{report}"
+        );
+        assert_eq!(row("jumps")["total_ns"].is_null(), is_lisp, "{flags:?}: {report}");
+        assert!(row("returns")["total_ns"].is_u64(), "{flags:?}: {report}");
+    }
+}

@@ -6,7 +6,7 @@ use std::fs::File;
 
 use memchr::memmem;
 use object::read::ReadCache;
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection};
 
 use super::image::Image;
 
@@ -23,8 +23,8 @@ pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
-/// Functions that SBCL's runtime exports.
-const LISP: [&str; 2] = ["alloc_code_object", "collect_garbage"];
+/// Functions that SBCL's runtime exports, as its table of names has them.
+const LISP: [&[u8]; 2] = [b"alloc_code_object\0", b"collect_garbage\0"];
 
 /// Whether the collector of a program moves or frees compiled code that nothing refers to but
 /// return addresses on the stack, as SBCL's does: a function of any file that generated code calls
@@ -32,9 +32,6 @@ const LISP: [&str; 2] = ["alloc_code_object", "collect_garbage"];
 pub fn collects_code(program: &File) -> bool {
     let cache = ReadCache::new(program);
     let Ok(object) = object::File::parse(&cache) else { return false };
-    let mut missing = Vec::from(LISP);
-    object.dynamic_symbols().any(|symbol| {
-        missing.retain(|name| !(symbol.is_definition() && symbol.name() == Ok(name)));
-        missing.is_empty()
-    })
+    let names = object.section_by_name(".dynstr").and_then(|section| section.data().ok());
+    names.is_some_and(|names| LISP.iter().all(|name| memmem::find(names, name).is_some()))
 }
