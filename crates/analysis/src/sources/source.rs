@@ -35,11 +35,11 @@ pub trait Source {
     /// Returns an error for each batch that is unreadable.
     fn unreadable(&self) -> Vec<Error> {
         let (mut stream, mut batch) = (self.batches(), Batch::default());
-        let mut next = || match stream.next_into(&mut batch) {
+        let next = || match stream.next_into(&mut batch) {
             Ok(more) => more.then_some(None),
             Err(error) => Some(Some(error)),
         };
-        std::iter::from_fn(|| next()).flatten().collect()
+        std::iter::from_fn(next).flatten().collect()
     }
     /// Returns the number of stored events.
     fn event_count(&self) -> u64;

@@ -327,11 +327,11 @@ fn set_changes_kept_calls_during_recording() {
     // Of the steps, outer is kept in 1, 3, 4 and 5; inner in all but 3; leaf in 1, 2 and 5.
     assert_eq!((calls["outer"], calls["inner"], calls["leaf"]), (12, 12, 18), "{calls:?}");
     let info = calltap_run(&["info", "-i", &trace]).stdout;
-    let changed =
-        info.lines().filter(|line| line.contains(" s on the recording kept") || line.contains("ms on the"));
-    let last = changed.clone().last().unwrap_or_default();
+    let is_change = |line: &&str| line.contains(" s on the recording kept") || line.contains("ms on the");
+    let changed: Vec<&str> = info.lines().filter(is_change).collect();
     assert!(info.contains("on the recording kept only calls of inner and what it calls:"), "{info}");
-    assert!(changed.count() == 4 && last.ends_with("on the recording kept all calls"), "{info}");
+    let last = changed.last().is_some_and(|line| line.ends_with("on the recording kept all calls"));
+    assert!(changed.len() == 4 && last, "{info}");
     assert!(info.contains(" 0 lost") && info.contains("dropped on purpose"), "{info}");
 }
 
