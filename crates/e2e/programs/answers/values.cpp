@@ -45,7 +45,7 @@ TRACED bool mixed(pair p, long after, large l, int last) {
 TRACED large returns_large(int n) { return {{n, n, n, n}}; }
 TRACED void nothing(void *p) { KEEP(p); }
 TRACED size_t strings(const std::string &s, std::string &t) { return s.size() + t.size(); }
-TRACED size_t views(std::string_view a, int n, std::string s, const std::string_view &b) {
+TRACED size_t views(std::string_view a, int n, std::string s, std::string_view b) {
     KEEP(n);
     return a.size() + s.size() + b.size();
 }

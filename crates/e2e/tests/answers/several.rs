@@ -179,7 +179,7 @@ fn program_is_named_after_its_symlink() {
 
 #[test]
 fn children_that_live_for_milliseconds_count_with_their_time() {
-    let program = compile(GCC, &["processes/short_children.c"], &[]);
+    let program = compile(GCC, &["short_children.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
     // Events of some 4 ms of processor time in 100 cost less than a hundredth of them, and less than

@@ -351,7 +351,7 @@ fn exceptions_that_handlers_of_faults_throw_are_caught() {
 
 #[test]
 fn code_of_calltap_stays_where_generated_code_leads_to_it() {
-    let program = compile(&BARE[0], &["sites/follows_jump.c"], &[]);
+    let program = compile(&BARE[0], &["follows_jump.c"], &[]);
     let mut resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
     let attached = calltap_run(&["attach", "-F", "leaf", "-p", &pid]);
@@ -371,7 +371,7 @@ fn code_of_calltap_stays_where_generated_code_leads_to_it() {
 #[test]
 fn a_collector_of_code_finds_all_return_addresses() {
     for (flags, is_lisp) in [(&["-rdynamic"][..], true), (&[], false)] {
-        let program = compile(&BARE[0], &["sites/collects_code.c"], flags);
+        let program = compile(&BARE[0], &["collects_code.c"], flags);
         let (path, trace) = (program.path.display().to_string(), program.directory().join("t"));
         let trace = trace.display().to_string();
         let run = calltap_run(&["record", "-o", &trace, "-F", "jumps", "-F", "returns", "--", &path]);
