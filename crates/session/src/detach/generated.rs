@@ -14,8 +14,14 @@ const WORD: usize = 8;
 const DISTANCE: usize = 4;
 
 /// Returns the address of a word or of a call in generated code that leads into one of these
-/// ranges.
-pub(super) fn leads_into(pid: u32, text: &mut ProcessText, ranges: &[(u64, u64)]) -> Option<u64> {
+/// ranges. The text of a program may be in no file, too: the jumps at `sites`, which are sorted, are
+/// calltap's own.
+pub(super) fn leads_into(
+    pid: u32,
+    text: &mut ProcessText,
+    ranges: &[(u64, u64)],
+    sites: &[u64],
+) -> Option<u64> {
     let regions = maps::read(pid).unwrap_or_default();
     let is_ours =
         |region: &Region| ranges.iter().any(|(start, end)| region.start < *end && *start < region.end);
@@ -25,7 +31,7 @@ pub(super) fn leads_into(pid: u32, text: &mut ProcessText, ranges: &[(u64, u64)]
             // A word may lie across two pieces.
             let length = (region.end - at).min(PIECE + WORD as u64);
             let pieces = text.read_many(&[(at, length as usize)]);
-            if let Some(found) = pieces.get(0).and_then(|code| find(code, at, ranges)) {
+            if let Some(found) = pieces.get(0).and_then(|code| find(code, at, ranges, sites)) {
                 return Some(found);
             }
             at += PIECE;
@@ -45,7 +51,7 @@ fn may_be_generated(region: &Region) -> bool {
 
 /// Returns the address of a word that is an address in one of the ranges, or of a relative call or
 /// jump that leads there, in code that begins at `start`.
-fn find(code: &[u8], start: u64, ranges: &[(u64, u64)]) -> Option<u64> {
+fn find(code: &[u8], start: u64, ranges: &[(u64, u64)], sites: &[u64]) -> Option<u64> {
     let lowest = ranges.iter().map(|range| range.0).min()?;
     let span = ranges.iter().map(|range| range.1).max()? - lowest;
     let is_in = |to: u64| {
@@ -58,7 +64,8 @@ fn find(code: &[u8], start: u64, ranges: &[(u64, u64)]) -> Option<u64> {
         let distance = bytes[1..].try_into().map(i32::from_le_bytes).ok()?;
         let behind = start + (n + bytes.len()) as u64;
         let is_branch = matches!(bytes[0], 0xE8 | 0xE9);
-        (is_branch && is_in(behind.wrapping_add_signed(distance.into()))).then_some(n)
+        let leads_in = is_branch && is_in(behind.wrapping_add_signed(distance.into()));
+        (leads_in && sites.binary_search(&(start + n as u64)).is_err()).then_some(n)
     };
     let branches = || code.windows(1 + DISTANCE).enumerate().find_map(leads);
     words.or_else(branches).map(|n| start + n as u64)
@@ -71,7 +78,7 @@ mod tests {
     #[track_caller]
     fn check(code: &[u8], expected: Option<u64>) {
         let ranges = [(0x7f00_0000_1000, 0x7f00_0000_2000), (0x7f00_0010_0000, 0x7f00_0010_0040)];
-        assert_eq!(find(code, 0x7f00_0001_0000, &ranges), expected, "{code:x?}");
+        assert_eq!(find(code, 0x7f00_0001_0000, &ranges, &[0x7f00_0001_0003]), expected, "{code:x?}");
     }
 
     #[test]
@@ -87,6 +94,7 @@ mod tests {
         for branch in [0xe8, 0xe9] {
             check(&[0x90, branch, 0xfa, 0x0f, 0xff, 0xff], Some(0x7f00_0001_0001));
         }
+        check(&[0x90, 0x90, 0x90, 0xe9, 0xf8, 0x0f, 0xff, 0xff], None);
         check(&[0x90, 0xeb, 0xfa, 0x0f, 0xff, 0xff], None);
         check(&[0xe8, 0xfa, 0x0f, 0xff], None);
     }

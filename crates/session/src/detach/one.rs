@@ -145,8 +145,11 @@ impl<'a> Detaching<'a> {
         detaching.find_code(directory.code_inode());
         // Sites that are written only while all threads stand still are few: a compiler that reads one
         // of them between now and then is not noticed.
+        let mut sites: Vec<u64> =
+            detaching.changes.sites.iter().map(|patched| patched.site.address().0).collect();
+        sites.sort_unstable();
         detaching.generated =
-            generated::leads_into(target.pid, &mut detaching.inferior.text, &detaching.ours);
+            generated::leads_into(target.pid, &mut detaching.inferior.text, &detaching.ours, &sites);
         detaching.since = Instant::now();
         Ok(detaching)
     }
