@@ -1,6 +1,8 @@
 //! The lines above a text view that say what it was made from and what is missing.
 
-use crate::left_out;
+pub mod disabled;
+pub mod left_out;
+
 use crate::sources::source::Source;
 use crate::tree::Totals;
 use crate::units::{counted, percent};

@@ -168,7 +168,7 @@ impl Source for Damaged {
 }
 
 #[test]
-fn damage_and_calls_left_out_are_told() {
+fn info_names_damage_and_calls_left_out() {
     let mut source = Damaged(full());
     source.0.meta.kept = vec![
         Kept { from: None, calls: Some("of all functions, 2 levels deep".into()) },

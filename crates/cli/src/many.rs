@@ -38,7 +38,7 @@ pub enum Answers {
     /// The lines of all, in the order in which they arrive; a line names the process where another
     /// one's follow.
     Lines,
-    /// The same of JSON objects, with a member that names the process.
+    /// JSON objects in the order in which they arrive, with a member that names the process.
     ObjectLines,
     /// Texts, each below a line that names the process.
     Texts,

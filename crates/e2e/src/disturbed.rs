@@ -162,8 +162,8 @@ fn compare_disturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>
     let start = Instant::now();
     run(command(2), b"");
     let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
-    // On a busy machine two rounds take long, as the start of a program does, and many more may pass
-    // before calltap has attached.
+    // On a busy machine two rounds take long, as the start of a program does, and many more may
+    // pass before calltap has attached.
     let mut times = [1, 10, 100, 1_000, 10_000].into_iter();
     let enough =
         times.any(|times| compare_disturbed_for(program, &command, rounds.saturating_mul(times), disturb));

@@ -8,7 +8,7 @@ use std::path::Path;
 
 fn through_file(path: &Path, memory: &MemorySource) -> TraceReader {
     let session =
-        Session { calltap: "0.1.0".into(), command: vec!["app".into()], ..Session::of(ClockKind::Coarse) };
+        Session { calltap: "0.1.0".into(), command: vec!["app".into()], ..Session::of(ClockKind::Monotonic) };
     let mut writer = TraceWriter::create(path, session).unwrap();
     let meta = &memory.meta;
     let processes = meta.processes.iter().cloned().map(Record::Process);

@@ -8,7 +8,6 @@
 //!
 //! Everything runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
 
-mod generated;
 mod obstacle;
 mod one;
 mod suspects;

@@ -7,7 +7,8 @@
 //! frequent functions; and taking a snapshot neither stops the process nor disables anything.
 
 use crate::error::Error;
-use crate::options::{Flight, Options, Outcome, Trigger};
+use crate::options::{Flight, Options, Trigger};
+use crate::outcome::Outcome;
 use crate::progress::ProgressReporter;
 use crate::watch::{Watch, watch};
 use calltap_collect::collector::Due;

@@ -10,8 +10,8 @@ use calltap_trace::{DisabledByLimit, Record, SiteId};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Number of processes up to which the time of ended children is read at each look. With more, it is
-/// read when some have ended.
+/// Number of processes up to which the time of ended children is read at each look. With more, it
+/// is read when some have ended.
 const FEW: usize = 64;
 
 /// Processor time of the processes of a session. The events of forked children count, and so does

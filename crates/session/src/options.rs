@@ -2,7 +2,6 @@
 
 use crate::plan::planner::PatchMode;
 use crate::plan::planner::Started;
-use crate::run::SessionOutcome;
 use calltap_abi::Clock;
 use calltap_collect::kept::keeping::Subtree;
 use calltap_collect::slow::Slow;
@@ -127,21 +126,6 @@ impl Options {
             recording: |_| {},
         }
     }
-}
-
-/// Outcome of a recording.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Outcome of the session.
-    pub session: SessionOutcome,
-    /// Events that were left out on purpose.
-    pub dropped: u64,
-    /// The trace file: the requested one, unless it could not get that name.
-    pub file: PathBuf,
-    /// Bytes of the trace file, or of all snapshots.
-    pub file_size: u64,
-    /// Files of a flight recorder.
-    pub snapshots: Option<Vec<PathBuf>>,
 }
 
 /// An event that triggers a snapshot.

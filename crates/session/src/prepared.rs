@@ -1,19 +1,21 @@
 //! A program that is about to be started, and its traced run.
 
+mod exec_watch;
+mod static_start;
+
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
 use crate::error::Error;
-use crate::exec_watch::ExecWatch;
 use crate::follow::Follow;
 use crate::options::{Flight, Options};
+use crate::outcome::SessionOutcome;
 use crate::plan::directory::Directory;
 use crate::plan::planner::{LargestLibrary, Planner};
 use crate::plan::program::Program;
-use crate::run::{RunOptions, SessionOutcome};
+use crate::run::RunOptions;
 use crate::setup::serve::{self, SetOnDrop};
 use crate::setup::{self, clocks, kernel_events, memory, messages};
 use crate::started;
-use crate::static_start;
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live};
 use calltap_collect::heartbeat;
@@ -26,6 +28,7 @@ use calltap_process::proc;
 use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::target::Target;
 use calltap_trace::Session;
+use exec_watch::ExecWatch;
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -93,7 +96,10 @@ impl<'a> Prepared<'a> {
         let _ = directory.belongs_to(&target);
         let session = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
         let running = Running { program: &program, session: &session, child, held, has_ended, let_go };
-        running.run_to_its_end(run).map_err(|error| in_script(error, &program))
+        // This process may have had children before its own execve.
+        let before = children_cpu();
+        let outcome = running.run_to_its_end(run).map_err(|error| in_script(error, &program))?;
+        Ok(SessionOutcome { cpu: children_cpu().saturating_sub(before), ..outcome })
     }
 }
 
@@ -134,12 +140,9 @@ impl Running<'_> {
         let Running { program, session, mut child, held, has_ended, let_go } = self;
         let AttachSession { options, directory, shared, clock, .. } = session;
         let RunOptions { consumer, interval, settled, accepted, meanwhile, due, .. } = run;
-        let on = AtomicBool::new(true);
-        // This process may have had children before its own execve.
-        let before = children_cpu();
         let (child_id, sums) = (child.id(), Arc::new(Mutex::new(Sums::default())));
         let (sender, receiver) = mpsc::channel();
-        let (stop, is_over, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let [stop, is_over, alive, on] = [false, false, false, true].map(AtomicBool::new);
         let (begun, beginning) = mpsc::channel::<Remote>();
         let kernel = kernel_events::record(options, *clock, child_id);
         let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
@@ -201,8 +204,7 @@ impl Running<'_> {
         notes.extend(warnings);
         notes.extend(exec_watch.sentence(ended.as_ref(), totals.processes));
         notes.extend(messages::going_on(&survivors));
-        let cpu = children_cpu().saturating_sub(before);
-        Ok(SessionOutcome { totals, sites, notes, failed, code_is_in, cpu, ..SessionOutcome::ended(status) })
+        Ok(SessionOutcome { totals, sites, notes, failed, code_is_in, ..SessionOutcome::ended(status) })
     }
 }
 

@@ -3,9 +3,11 @@
 
 use crate::error::Error;
 use crate::flight;
-use crate::options::{Options, Outcome};
+use crate::options::Options;
+use crate::outcome::Outcome;
 use crate::progress::ProgressReporter;
-use crate::run::{Ready, RunOptions};
+use crate::ready::Ready;
+use crate::run::RunOptions;
 use calltap_collect::output::Consumer;
 use calltap_collect::slow::SlowWriter;
 use calltap_collect::subtree::SubtreeFilter;

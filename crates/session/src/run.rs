@@ -4,9 +4,8 @@ use crate::attach_session::AttachSession;
 use crate::controller::{AttachResult, Controller, Controls};
 use crate::detach::DetachOutcome;
 use crate::error::Error;
-use crate::options::{Options, Subject};
+use crate::outcome::SessionOutcome;
 use crate::plan::planner::LargestLibrary;
-use crate::prepared::Prepared;
 use crate::requests::Mailbox;
 use crate::setup::serve::SetOnDrop;
 use crate::setup::{clocks, kernel_events, messages};
@@ -16,12 +15,9 @@ use calltap_collect::governor::Rates;
 use calltap_collect::heartbeat;
 use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
-use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
 use calltap_process::{agent, launch, proc};
-use calltap_trace::Session;
 use rustix::thread::gettid;
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
@@ -47,86 +43,6 @@ pub struct RunOptions<'a> {
     pub mailbox: Option<&'a Mailbox>,
     /// Tells the collector that the consumer wants its events now.
     pub due: Option<&'a Due>,
-}
-
-/// The result of a session.
-#[derive(Debug)]
-pub struct SessionOutcome {
-    /// Exit status of the program, if calltap has started it.
-    pub status: Option<ExitStatus>,
-    /// How long attach and detach stopped the process; None of a started program.
-    pub stops: Option<[Stops; 2]>,
-    /// Functions that the overhead limit disabled, with their events per second.
-    pub disabled_by_limit: Vec<(String, f64)>,
-    /// Totals of the trace.
-    pub totals: Totals,
-    /// Number of functions that were enabled.
-    pub sites: u32,
-    /// The largest library of a program that contains almost no code.
-    pub code_is_in: Option<LargestLibrary>,
-    /// Notes for the user, one sentence each.
-    pub notes: Vec<String>,
-    /// The consumer's error, if it had one.
-    pub failed: Option<calltap_trace::Error>,
-    /// Whether the process has ended by itself.
-    pub ended: bool,
-    /// Whether detach left nothing in the process.
-    pub whole: bool,
-    /// Processor time of the process meanwhile.
-    pub cpu: Duration,
-}
-
-impl SessionOutcome {
-    /// Returns the outcome of a started program in which nothing was traced.
-    pub(crate) fn ended(status: ExitStatus) -> SessionOutcome {
-        SessionOutcome {
-            status: Some(status),
-            stops: None,
-            disabled_by_limit: Vec::new(),
-            totals: Totals::default(),
-            sites: 0,
-            code_is_in: None,
-            notes: Vec::new(),
-            failed: None,
-            ended: true,
-            whole: true,
-            cpu: Duration::ZERO,
-        }
-    }
-}
-
-/// A session that is set up: of a program to start, or of a process to attach to.
-pub enum Ready<'a> {
-    /// A program.
-    Program(Box<Prepared<'a>>),
-    /// A process.
-    Process(Box<AttachSession<'a>>),
-}
-
-impl<'a> Ready<'a> {
-    /// Finds the subject, and creates the session's files and shared memory.
-    pub fn new(options: &'a Options) -> Result<Ready<'a>, Error> {
-        Ok(match &options.subject {
-            Subject::Program(command) => Ready::Program(Box::new(Prepared::new(options, command)?)),
-            Subject::Process { pid, .. } => Ready::Process(Box::new(AttachSession::new(options, *pid)?)),
-        })
-    }
-
-    /// Returns the session record for the trace.
-    pub fn session(&self) -> &Session {
-        match self {
-            Ready::Program(prepared) => &prepared.session,
-            Ready::Process(session) => &session.session,
-        }
-    }
-
-    /// Runs the program to its end, or attaches to the process and detaches.
-    pub fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
-        match self {
-            Ready::Program(prepared) => prepared.run(run),
-            Ready::Process(mut session) => session.run(run),
-        }
-    }
 }
 
 /// Results of the controller of an ended session.

@@ -4,8 +4,10 @@
 use crate::controller::Controls;
 use crate::error::Error;
 use crate::options::Options;
+use crate::outcome::SessionOutcome;
+use crate::ready::Ready;
 use crate::requests::Mailbox;
-use crate::run::{Ready, RunOptions, SessionOutcome};
+use crate::run::RunOptions;
 use calltap_collect::collector::Due;
 use calltap_collect::output::Consumer;
 use calltap_collect::subtree::SubtreeFilter;

@@ -227,12 +227,6 @@ impl Types {
         self.functions.iter().map(|(address, _)| *address)
     }
 
-    /// Whether the compiler has changed the arguments of the function at an address, as LLVM tells:
-    /// they are not as its description says.
-    pub fn is_altered(&self, address: Svma) -> bool {
-        self.altered.binary_search(&address).is_ok()
-    }
-
     /// Name in the source of the function at an address, with template arguments.
     pub fn name(&self, address: Svma) -> Option<String> {
         let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;

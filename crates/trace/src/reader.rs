@@ -192,8 +192,8 @@ impl TraceReader {
         Batches(Stream::new(&self.chunks, (0..).take(self.chunks.count()).collect()))
     }
 
-    /// Reads the whole file, without decoding it, and returns an error for each chunk of events that
-    /// is damaged.
+    /// Reads the whole file, without decoding it, and returns an error for each chunk of events
+    /// that is damaged.
     pub fn damaged_chunks(&self) -> impl Iterator<Item = Error> {
         (0..self.chunks.count()).filter_map(|at| self.chunks.check(at).err())
     }

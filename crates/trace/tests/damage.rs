@@ -82,7 +82,7 @@ fn look(path: &Path, bytes: &[u8]) -> Result<Seen, Error> {
     std::fs::write(path, bytes).unwrap();
     let reader = TraceReader::open(path)?;
     let mut seen = Seen { events: Vec::new(), complaints: reader.complaints().to_vec() };
-    // What is found without decoding is what views find.
+    // Views find the same damage by decoding.
     let damaged: Vec<String> = reader.damaged_chunks().map(|error| error.to_string()).collect();
     let unreadable = reader.batches().filter_map(|batch| batch.err().map(|error| error.to_string()));
     assert_eq!(damaged, unreadable.collect::<Vec<_>>());

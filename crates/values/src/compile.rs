@@ -449,15 +449,10 @@ fn read(item: &Item, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) ->
             return Ok(ValueForm::Object);
         }
         Shape::String => return Ok(slice(steps, at(i32::from(WORD)), at(0))),
-        Shape::Other(_) if matches!(content, Content::AddressOf(_)) => {
-            let is_string = |of| known.is_some_and(|known| known.types.is_string(of));
-            match content {
-                Content::AddressOf(of) if is_string(of) => {
-                    return Ok(slice(steps, at(i32::from(WORD)), at(0)));
-                }
-                _ => Form::Pointer,
-            }
+        Shape::Other(_) if is_string(&content, known) => {
+            return Ok(slice(steps, at(i32::from(WORD)), at(0)));
         }
+        Shape::Other(_) if matches!(content, Content::AddressOf(_)) => Form::Pointer,
         Shape::Other(size @ (1 | 2 | 4)) => Form::Hex(size as u8),
         Shape::Other(size) => {
             // The rest of the register is undefined.
@@ -468,6 +463,12 @@ fn read(item: &Item, known: Option<&DescribedFunction>, steps: &mut Vec<u64>) ->
         }
     };
     Ok(store(form, made, steps))
+}
+
+/// Whether the computed address is that of a C++ string.
+fn is_string(content: &Content, known: Option<&DescribedFunction>) -> bool {
+    let Content::AddressOf(of) = content else { return false };
+    known.is_some_and(|known| known.types.is_string(*of))
 }
 
 /// Lists names, for a message.

@@ -3,7 +3,7 @@
 
 use super::{Function, QueryContext, Question};
 use crate::columns;
-use crate::disabled::at_least;
+use crate::head::disabled::at_least;
 use crate::units::{count, counted, one_line};
 use calltap_trace::{Profile, SiteId};
 use serde_json::{Value, json};

@@ -185,9 +185,8 @@ impl QueryContext {
 
     /// Notes when the first and the last event of a batch happened.
     pub(super) fn see_times(&mut self, batch: &Batch) {
-        if let (Some(first), Some(last)) = (batch.events.first(), batch.events.last()) {
-            self.elapsed.saw(self.clock.to_ns(first.ticks), self.clock.to_ns(last.ticks));
-        }
+        let Some((first, last)) = batch.events.first().zip(batch.events.last()) else { return };
+        self.elapsed.saw(self.clock.to_ns(first.ticks), self.clock.to_ns(last.ticks));
     }
 
     fn site(&mut self, site: &Site) {
@@ -250,12 +249,11 @@ impl QueryContext {
         self.functions.iter().any(|function| function.wanted && demangle(&function.name) == name)
     }
 
-    /// Returns the globs that no traced function matches: of Python functions, only called ones are
-    /// known.
+    /// Returns the globs that match no traced function; of Python, only called ones are known.
     pub fn unmatched(&self) -> Vec<String> {
         let has = |glob: usize| self.functions.iter().any(|function| function.asked.contains(&glob));
-        let without = (0..self.globs.len()).filter(|glob| !has(*glob));
-        without.map(|glob| self.globs[glob].text().to_owned()).collect()
+        let all = self.globs.iter().enumerate().filter(|(glob, _)| !has(*glob));
+        all.map(|(_, word)| word.text().to_owned()).collect()
     }
 
     /// Iterates over all functions that are asked about.

@@ -1,7 +1,7 @@
 //! The comparison as JSON; `docs/guides/diff.md` describes the format.
 
 use super::{Diff, Measure, Recording, Row, evidence, rule};
-use crate::disabled;
+use crate::head::disabled;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -22,8 +22,8 @@ pub use measure::Measure;
 pub use noise::Verdict;
 pub use outcome::{Finding, Holds, Outcome};
 
-use crate::disabled;
 use crate::error::Error;
+use crate::head::disabled;
 use crate::head::head;
 use crate::names::Names;
 use crate::sources::drive::Progress;

@@ -1,7 +1,7 @@
 //! Writes a call tree as indented lines with numbers in front.
 
 use super::Options;
-use crate::disabled;
+use crate::head::disabled;
 use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
 use crate::sources::source::Source;

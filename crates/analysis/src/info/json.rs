@@ -1,7 +1,7 @@
 //! The description as JSON: the metadata records, and sums for scripts.
 
 use super::{Entered, Options, active_ns, damage, sites_by_module};
-use crate::disabled;
+use crate::head::disabled;
 use crate::names::Names;
 use crate::sources::source::Source;
 use calltap_trace::{DisabledByLimit, Meta};
@@ -66,17 +66,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "end": meta.end,
     });
     if options.sites {
-        let sites = meta.sites.iter().map(|site| {
-            json!({
-                "function": names.function(site.id),
-                "linker_name": site.name,
-                "module": names.module(site.id),
-                "address": site.address,
-                "size": site.size,
-                "kind": site.kind,
-            })
-        });
-        info["sites"] = sites.collect();
+        info["sites"] = sites(meta, &names);
     }
     serde_json::to_writer_pretty(&mut *out, &info)?;
     writeln!(out)
@@ -86,4 +76,18 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
 fn rates(meta: &Meta, names: &Names<'_>) -> Vec<Value> {
     let rate = |one: &DisabledByLimit| json!({ "function": names.function(one.site), "events_per_s": one.events_per_s });
     meta.disabled_by_limit.iter().map(rate).collect()
+}
+
+fn sites(meta: &Meta, names: &Names<'_>) -> Value {
+    let sites = meta.sites.iter().map(|site| {
+        json!({
+            "function": names.function(site.id),
+            "linker_name": site.name,
+            "module": names.module(site.id),
+            "address": site.address,
+            "size": site.size,
+            "kind": site.kind,
+        })
+    });
+    sites.collect()
 }

@@ -2,7 +2,7 @@
 
 use super::{Entered, Options, active_ns, damage, sites_by_module};
 use crate::head::events_and_marks;
-use crate::left_out;
+use crate::head::left_out;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};

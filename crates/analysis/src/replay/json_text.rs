@@ -4,13 +4,14 @@
 use super::waits::{Kind, Wait};
 use super::{Closed, Effect, SourceLine};
 use crate::head::forked_processes;
+use crate::head::{disabled, left_out};
+use crate::incidents;
 use crate::names::Names;
 use crate::sources::part::Part;
 use crate::sources::source::Source;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter, Totals};
 use crate::values;
-use crate::{disabled, incidents, left_out};
 use calltap_trace::{RunState, SiteId, ThreadId};
 use serde_json::{Value, json};
 

@@ -12,8 +12,8 @@ mod spent;
 mod waits;
 
 use crate::error::Error;
+use crate::head::left_out;
 use crate::head::{clock, damage, forked, part};
-use crate::left_out;
 use crate::names::Names;
 use crate::sources::drive::{Progress, checked_site, tell};
 use crate::sources::source::Source;

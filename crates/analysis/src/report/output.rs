@@ -3,7 +3,7 @@
 use super::{Column, Format, Report, Row};
 use crate::bytes::push_csv;
 use crate::columns::{self, Fitting};
-use crate::disabled;
+use crate::head::disabled;
 use crate::units::{counted, one_line};
 use std::io::{self, Write};
 

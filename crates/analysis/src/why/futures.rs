@@ -3,11 +3,11 @@
 
 use super::explained::since_start;
 use super::{SHOWN, Why, text};
-use crate::disabled;
 use crate::error::Error;
 use crate::future_spans::future_spans;
 use crate::futures::{End, Role, Span, Wait, Waking, is_pool_thread};
-use crate::left_out;
+use crate::head::disabled;
+use crate::head::left_out;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{counted, duration};

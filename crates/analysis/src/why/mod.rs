@@ -22,10 +22,10 @@ pub use lit::{CallToExplain, why_call};
 pub use locks::locks;
 pub use slow::Rule;
 
-use crate::disabled;
 use crate::error::Error;
 use crate::head;
-use crate::left_out;
+use crate::head::disabled;
+use crate::head::left_out;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{counted, duration};

@@ -279,8 +279,8 @@ impl Kind {
             words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
         }
         match self.query {
-            // Globs are of Python functions, and a filter would apply them to functions in C. A name
-            // may be one of either.
+            // Globs are of Python functions, and a filter would apply them to functions in C. A
+            // name may be one of either.
             _ if !self.python.is_empty() => {
                 let is_name = |glob: &&String| Word::new(glob).is_exact();
                 words.filter.extend(self.functions.iter().filter(is_name).cloned());

@@ -31,14 +31,14 @@ impl Subtree {
         self.roots.iter().chain(&self.targets).chain(triggers)
     }
 
-    /// Returns what a trace says about the kept calls. `from`: first tick at which it holds, if that
-    /// is not the beginning.
+    /// Returns what a trace says about the kept calls. `from`: first tick at which it holds, if
+    /// that is not the beginning.
     pub fn record(&self, from: Option<u64>) -> Record {
         Record::Kept(Kept { from, calls: (!self.is_all()).then(|| self.describe()) })
     }
 
-    /// Describes the kept calls as a sentence: `the recording keeps only calls of handle and what it
-    /// calls`.
+    /// Describes the kept calls as a sentence: `the recording keeps only calls of handle and what
+    /// it calls`.
     pub fn sentence(&self) -> String {
         match self.is_all() {
             true => "the recording keeps all calls".to_owned(),

@@ -182,8 +182,8 @@ fn children_that_live_for_milliseconds_count_with_their_time() {
     let program = compile(GCC, &["short_children.c"], &[]);
     let resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
-    // Events of some 4 ms of processor time in 100 cost less than a hundredth of them, and less than
-    // a thousandth of a processor.
+    // Events of some 4 ms of processor time in 100 cost less than a hundredth of them, and less
+    // than a thousandth of a processor.
     let top = calltap_run(&["top", "--json", "--count", "3", "--interval", "500ms", "-p", &pid]);
     assert!(top.status.success(), "{}", top.stderr);
     let intervals: Vec<Value> =

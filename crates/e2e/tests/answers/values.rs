@@ -213,7 +213,7 @@ fn set_changes_recorded_values_of_running_process() {
         let number = line.split("n=0x").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or_default();
         u64::from_str_radix(number, 16).is_ok_and(|n| n % 2 == 1)
     }));
-    // Nothing is changed where no value can be read: the former ones are recorded on.
+    // A set that can read no value changes nothing: the former values are recorded on.
     let refused = calltap_run(&["set", "-A", "handle@nothing", "-p", &pid]);
     assert!(refused.stderr.contains("no parameter is called 'nothing' (there are: n)"), "{}", refused.stderr);
     assert!(!refused.status.success());

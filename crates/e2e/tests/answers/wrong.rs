@@ -58,29 +58,6 @@ fn wrong_usage_is_reported_in_one_line() {
     check_about_program(|[x, p, t, d]| {
         check_all(&[
             (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
-            (
-                &["record", "--slow", "frame_dummy>1ns", "--", x],
-                &["the calls of frame_dummy have no known durations", "tail call", "name one of its callers"],
-            ),
-            (
-                &["record", "--snapshot-on", "frame_dummy>1ns", "--", x],
-                &["the calls of frame_dummy have no known durations"],
-            ),
-            (&["why", "frame_dummy>1ns", "-p", p], &["the calls of frame_dummy have no known durations"]),
-            (
-                &["record", "-F", "frame_dummy", "-R", "frame_dummy", "--", x],
-                &["its returns are not recorded: "],
-            ),
-            (&["record", "--last", "1s", "--", x], &["--last needs --snapshot-on or --on"]),
-            (&["record", "--history", "8M", "--", x], &["--history needs --snapshot-on or --on"]),
-            (&["record", "--snapshots", "3", "--", x], &["--snapshots needs --snapshot-on or --on"]),
-            (&["record", "--slow-memory", "8M", "--", x], &["--slow-memory needs --slow"]),
-            (&["record", "--max-wait", "1s", "-p", p], &["--max-wait needs '-- PROGRAM'"]),
-            (
-                &["record", "--no-sched", "--events", "sched", "--", x],
-                &["--no-sched and '--events sched' exclude each other"],
-            ),
-            (&["view", t, "--save", "x.html", "--port", "80"], &["--port and --save exclude each other"]),
             (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
             (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
             (&["record", "-F"], &["--filter", "calltap help record"]),
@@ -358,4 +335,35 @@ fn a_named_pipe_waits_for_its_reader_and_says_so() {
         let report = calltap_run(&["report", &copy.display().to_string(), "--json"]);
         assert!(report.status.success() && report.stdout.contains("\"nap\""), "{}", report.stderr);
     }
+}
+
+#[test]
+fn flags_without_effect_are_refused_in_one_line() {
+    check_about_program(|[x, p, t, _]| {
+        check_all(&[
+            (
+                &["record", "--slow", "frame_dummy>1ns", "--", x],
+                &["the calls of frame_dummy have no known durations", "tail call", "name one of its callers"],
+            ),
+            (
+                &["record", "--snapshot-on", "frame_dummy>1ns", "--", x],
+                &["the calls of frame_dummy have no known durations"],
+            ),
+            (&["why", "frame_dummy>1ns", "-p", p], &["the calls of frame_dummy have no known durations"]),
+            (
+                &["record", "-F", "frame_dummy", "-R", "frame_dummy", "--", x],
+                &["its returns are not recorded: "],
+            ),
+            (&["record", "--last", "1s", "--", x], &["--last needs --snapshot-on or --on"]),
+            (&["record", "--history", "8M", "--", x], &["--history needs --snapshot-on or --on"]),
+            (&["record", "--snapshots", "3", "--", x], &["--snapshots needs --snapshot-on or --on"]),
+            (&["record", "--slow-memory", "8M", "--", x], &["--slow-memory needs --slow"]),
+            (&["record", "--max-wait", "1s", "-p", p], &["--max-wait needs '-- PROGRAM'"]),
+            (
+                &["record", "--no-sched", "--events", "sched", "--", x],
+                &["--no-sched and '--events sched' exclude each other"],
+            ),
+            (&["view", t, "--save", "x.html", "--port", "80"], &["--port and --save exclude each other"]),
+        ]);
+    });
 }

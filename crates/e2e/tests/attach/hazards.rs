@@ -3,7 +3,6 @@
 use calltap_e2e::*;
 use serde_json::Value;
 use std::process::Command;
-use std::time::Duration;
 
 /// Attaches to a program that checks itself, built with room for tracing and without.
 fn hazard(which: &str, flags: &[&str], changes: &[&str]) {
@@ -347,25 +346,6 @@ fn exceptions_that_handlers_of_faults_throw_are_caught() {
         let program = compile(build, &["fault_throws.cpp"], &flags);
         goes_on(&program, &[], 8, Tolerate::default());
     }
-}
-
-#[test]
-fn code_of_calltap_stays_where_generated_code_leads_to_it() {
-    let program = compile(&BARE[0], &["follows_jump.c"], &[]);
-    let mut resident = Resident::start(&program, &[]);
-    let pid = resident.pid.to_string();
-    let attached = calltap_run(&["attach", "-F", "leaf", "-p", &pid]);
-    assert!(attached.status.success(), "{}", attached.stderr);
-    resident.wait_for("followed");
-    let detached = calltap_run(&["detach", "-p", &pid]);
-    assert!(!detached.status.success(), "{}", detached.stderr);
-    let says = ["code that the program has generated", "calltap's mappings stay"];
-    assert!(says.iter().all(|part| detached.stderr.contains(part)), "{}", detached.stderr);
-    assert_eq!(changed_text(resident.pid), [""; 0]);
-    // The generated code is executed some hundred times.
-    std::thread::sleep(Duration::from_millis(500));
-    let (status, _, said) = resident.end();
-    assert!(status.success(), "{status}: {said}");
 }
 
 #[test]

@@ -212,6 +212,11 @@ fn facts(
         records.into_iter().flatten().chain(kept).try_for_each(|record| trace.record(&record))?;
     }
     losses.into_values().try_for_each(|loss| trace.record(&Record::Loss(loss)))?;
+    kernel_facts(recordings, trace)
+}
+
+/// Writes whether the kernel's events were recorded.
+fn kernel_facts(recordings: &[Recording], trace: &mut TraceWriter) -> Result<(), Refused> {
     let metas = || recordings.iter().map(|recording| recording.reader.meta());
     if metas().any(|meta| meta.scheduling.is_some()) {
         let all = metas().filter_map(|meta| meta.scheduling.as_ref());

@@ -33,8 +33,6 @@ pub(super) enum Obstacle {
     /// Another tool has changed the code at a site. It may have saved calltap's jump, to execute it
     /// or to write it back.
     ForeignCode { at: Avma },
-    /// Code that the program has generated leads to calltap's code.
-    GeneratedCode { at: u64 },
 }
 
 impl fmt::Display for Obstacle {
@@ -77,12 +75,6 @@ impl fmt::Display for Obstacle {
             }
             Obstacle::WillReturn => {
                 out.write_str("a thread will return into instructions that calltap has moved")
-            }
-            Obstacle::GeneratedCode { at } => {
-                write!(
-                    out,
-                    "code that the program has generated, at {at:#x}, leads to calltap's code: its compiler has followed calltap's jump at the beginning of a function"
-                )
             }
             Obstacle::ForeignCode { at } => {
                 write!(

@@ -1,7 +1,6 @@
 //! Detaches from one process of a session: disables sites, waits until no thread is in calltap's
 //! code, restores, and unmaps.
 
-use crate::detach::generated;
 use crate::detach::obstacle::Obstacle;
 use crate::detach::suspects::{Suspects, UNWINDING};
 use crate::error::Error;
@@ -98,8 +97,6 @@ struct Detaching<'a> {
     since: Instant,
     /// Whether all stacks could be searched the last time.
     whole: bool,
-    /// Where code that the program has generated leads to calltap's code.
-    generated: Option<u64>,
     notes: DetachNotes,
 }
 
@@ -138,18 +135,10 @@ impl<'a> Detaching<'a> {
             open_stacks: None,
             since: Instant::now(),
             whole: true,
-            generated: None,
             notes: DetachNotes::default(),
         };
         detaching.switch_off_running();
         detaching.find_code(directory.code_inode());
-        // Sites that are written only while all threads stand still are few: a compiler that reads one
-        // of them between now and then is not noticed.
-        let mut sites: Vec<u64> =
-            detaching.changes.sites.iter().map(|patched| patched.site.address().0).collect();
-        sites.sort_unstable();
-        detaching.generated =
-            generated::leads_into(target.pid, &mut detaching.inferior.text, &detaching.ours, &sites);
         detaching.since = Instant::now();
         Ok(detaching)
     }
@@ -332,9 +321,6 @@ impl<'a> Detaching<'a> {
         if let Some(at) = self.changes.foreign(text) {
             return Some(Obstacle::ForeignCode { at });
         }
-        if let Some(at) = self.generated {
-            return Some(Obstacle::GeneratedCode { at });
-        }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
         // CPython may call the agent's profile function as soon as its threads run again.
@@ -384,13 +370,12 @@ impl<'a> Detaching<'a> {
     /// obstacle.
     fn gives_up(&self, last: &Obstacle) -> Option<String> {
         let limit = match last {
-            Obstacle::ForeignCode { .. } | Obstacle::GeneratedCode { .. } => Duration::ZERO,
+            Obstacle::ForeignCode { .. } => Duration::ZERO,
             Obstacle::NotHeld(NotHeld::Shared(_)) | Obstacle::UnwindsStopped { .. } => UNWINDING,
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };
         let leads = match last {
-            Obstacle::GeneratedCode { .. } => "'calltap detach' removes them once that code is gone",
             Obstacle::ForeignCode { .. } => "'calltap detach' removes them once that tool has detached",
             _ if self.whole => "no new call reaches it",
             _ => "no code leads to it",

@@ -1,6 +1,7 @@
 //! Shapes and sizes of types.
 
 use super::{DEEPEST, DieRef, Shape, Type, Types, WORD};
+use crate::Svma;
 use gimli::{
     AttributeValue, DW_AT_byte_size, DW_AT_count, DW_AT_encoding, DW_AT_name, DW_AT_type, DW_AT_upper_bound,
 };
@@ -136,17 +137,28 @@ impl Types {
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type if size == Some(2 * WORD) => {
                 let name = self.text(place.unit, entry.attr_value(DW_AT_name)?)?;
-                if is_of_char(&name, "basic_string_view") {
-                    let place_of = |member| self.place_of(place, member);
-                    return match (place_of("_M_len"), place_of("_M_str"), place_of("__data_")) {
-                        (Some(0), Some(WORD), _) => Some(Shape::View),
-                        // libc++ has the address first.
-                        (None, None, Some(0)) => Some(Shape::Slice),
-                        _ => None,
-                    };
+                match is_of_char(&name, "basic_string_view") {
+                    true => self.view(place),
+                    false => (name == "&str" || name == "&mut str").then_some(Shape::Slice),
                 }
-                (name == "&str" || name == "&mut str").then_some(Shape::Slice)
             }
+            _ => None,
+        }
+    }
+
+    /// Whether the compiler has changed the arguments of the function at an address, as LLVM tells:
+    /// they are not as its description says.
+    pub fn is_altered(&self, address: Svma) -> bool {
+        self.altered.binary_search(&address).is_ok()
+    }
+
+    /// Returns the shape of a `std::string_view`.
+    fn view(&self, place: DieRef) -> Option<Shape> {
+        let place_of = |member| self.place_of(place, member);
+        match (place_of("_M_len"), place_of("_M_str"), place_of("__data_")) {
+            (Some(0), Some(WORD), _) => Some(Shape::View),
+            // libc++ has the address first.
+            (None, None, Some(0)) => Some(Shape::Slice),
             _ => None,
         }
     }

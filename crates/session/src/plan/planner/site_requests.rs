@@ -47,8 +47,8 @@ pub(super) struct Values {
     /// Whether only entries are traced of some functions although more was requested, and whether
     /// the user was warned.
     cut: (bool, bool),
-    /// The same of functions that need a return stub, in a program whose collector needs return
-    /// addresses.
+    /// Whether only entries are traced of functions that need a return stub, as the program's
+    /// collector needs return addresses, and whether the user was warned.
     collected: (bool, bool),
     /// The tracers of Python functions, if there is a known interpreter.
     pub(super) python: Option<u32>,
@@ -203,8 +203,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Fails if the values that a new selection requests cannot be read for any function. Nothing is
-    /// written yet.
+    /// Fails if the values that a new selection requests cannot be read for any function. Nothing
+    /// is written yet.
     pub(super) fn check_new_values(&mut self, words: &Selection) -> Result<(), Refusal> {
         (self.values.read, self.values.trouble, self.values.left_out) = (false, None, None);
         if words.arguments.is_empty() && words.results.is_empty() && words.conditions.is_empty() {

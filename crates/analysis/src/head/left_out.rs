@@ -1,6 +1,6 @@
 //! Calls that a recording left out on purpose; every view reports them first.
 
-use crate::disabled;
+use super::disabled;
 use crate::names::Names;
 use crate::sources::part::Part;
 use crate::sources::source::Source;
