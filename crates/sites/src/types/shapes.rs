@@ -1,7 +1,7 @@
 //! Shapes and sizes of types.
 
 use super::{DEEPEST, DieRef, Shape, Type, Types, WORD};
-use crate::Svma;
+use crate::address::Svma;
 use gimli::{
     AttributeValue, DW_AT_byte_size, DW_AT_count, DW_AT_encoding, DW_AT_name, DW_AT_type, DW_AT_upper_bound,
 };
