@@ -259,8 +259,9 @@ impl<'a> Governor<'a> {
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
         let event_ns = scale * self.event_ns;
         let least = elapsed.as_nanos() as f64 * LEAST_SHARE;
-        let own = own(weighed as f64 * event_ns, spent).max(least);
-        let cost = weighed as f64 * event_ns / own;
+        let tracing = weighed as f64 * event_ns;
+        let own = own(tracing, spent).max(least);
+        let cost = tracing / own;
         let known = OnceCell::new();
         let is_named = |site: usize| known.get_or_init(named).contains(&(site as u32));
         // The cost of so little processor time is not judged.
@@ -279,7 +280,7 @@ impl<'a> Governor<'a> {
         }
         let spent_before = self.spent.unwrap_or_default();
         // Events that are read late belong to an earlier time.
-        let tracing = (weighed as f64 * event_ns).min(spent.as_nanos() as f64);
+        let tracing = tracing.min(spent.as_nanos() as f64);
         self.spent = Some(Spent { tracing: spent_before.tracing + tracing, own: spent_before.own + own });
         (self.seen, self.lost, self.cpu, self.at) = (now, lost, cpu, Instant::now());
         self.first = !judgement.enable.is_empty();

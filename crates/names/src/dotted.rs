@@ -1,15 +1,16 @@
 //! Names of Go and Python, whose parts are separated by dots: `main.(*Srv).Handle`,
 //! `app.db.Pool.get`.
 
-/// Suffixes that compilers of other languages put behind a dot.
-const SUFFIXES: [&str; 8] =
-    [".isra.", ".constprop.", ".part.", ".cold", ".warm", ".lto_priv.", ".llvm.", ".resolver"];
+use crate::function::{CLONES, PIECES};
+
+/// Suffix that gcc puts behind the name of a function whose implementation it chooses at run time.
+const RESOLVER: &str = ".resolver";
 
 /// Returns the parts of a name, without the path of its package, the `*` and parentheses of a
 /// receiver, and type arguments. `None` if it has no dots that separate parts.
 fn parts(name: &str) -> Option<Vec<String>> {
     let is_other = name.contains("::") || [".", "_Z", "_R"].iter().any(|start| name.starts_with(start));
-    if !name.contains('.') || is_other || SUFFIXES.iter().any(|suffix| name.contains(suffix)) {
+    if !name.contains('.') || is_other || has_suffix(name) {
         return None;
     }
     let (mut parts, mut depth) = (vec![String::new()], 0_usize);
@@ -29,26 +30,31 @@ fn parts(name: &str) -> Option<Vec<String>> {
     (parts.len() > 1 && depth == 0).then_some(parts)
 }
 
+/// Whether a compiler of another language has put a suffix behind a dot.
+fn has_suffix(name: &str) -> bool {
+    CLONES.iter().chain(&PIECES).chain([&RESOLVER]).any(|suffix| name.contains(suffix))
+}
+
 /// A word that is compared with the last parts of names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct LastParts {
     /// Number of parts.
     pub parts: usize,
     /// The parts, joined by dots.
     pub text: String,
 }
 
-impl Ending {
+impl LastParts {
     /// Returns a word as an ending. `None` if it has wildcards: `main.*` is compared with whole
     /// names, as it would otherwise have closures of `runtime.main`.
-    pub fn of(word: &str) -> Option<Ending> {
+    pub fn of(word: &str) -> Option<LastParts> {
         let plain = word.replace("(*", "(");
         if plain.is_empty() || plain.contains(['*', '?', '[', '\\', ':', '/', ' ', '<', '{', '!']) {
             return None;
         }
         let text: String = plain.chars().filter(|c| !matches!(c, '(' | ')')).collect();
         let parts = 1 + text.matches('.').count();
-        text.split('.').all(|part| !part.is_empty()).then_some(Ending { parts, text })
+        text.split('.').all(|part| !part.is_empty()).then_some(LastParts { parts, text })
     }
 
     /// Whether a name ends so.
@@ -69,7 +75,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, words: &[&str], others: &[&str]) {
-        let is_of = |word: &&&str| Ending::of(word).is_some_and(|ending| ending.is_of(name));
+        let is_of = |word: &&&str| LastParts::of(word).is_some_and(|ending| ending.is_of(name));
         assert_eq!(words.iter().find(|word| !is_of(word)), None, "{name}");
         assert_eq!(others.iter().find(is_of), None, "{name}");
     }

@@ -6,9 +6,9 @@ use crate::path::{Part, Path, paths};
 use std::cell::OnceCell;
 
 /// Suffixes of compiler-made clones, which are called in place of the function.
-const CLONES: [&str; 4] = [".isra.", ".constprop.", ".lto_priv.", ".llvm."];
+pub(crate) const CLONES: [&str; 4] = [".isra.", ".constprop.", ".lto_priv.", ".llvm."];
 /// Suffixes of outlined pieces of a function.
-const PIECES: [&str; 3] = [".cold", ".part.", ".warm"];
+pub(crate) const PIECES: [&str; 3] = [".cold", ".part.", ".warm"];
 
 /// The names of a function: linker symbols, demangled names, and the names of its module.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub struct Word {
     /// Pattern for names reduced to the shape of the word.
     pub(crate) short: Option<(Shape, Glob)>,
     /// The word as the end of names of Go and Python.
-    pub(crate) dotted: Option<dotted::Ending>,
+    pub(crate) dotted: Option<dotted::LastParts>,
     /// The word without an ending that the names of some functions do not have.
     bare: Option<(Ending, Box<Word>)>,
 }
@@ -89,7 +89,7 @@ impl Word {
             .filter(|_| !is_for_all(pattern))
             .map(|(shape, text)| (shape, Glob::new(&text)));
         let bare = Ending::split(text).map(|(ending, name)| (ending, Box::new(Word::new(name))));
-        let (whole, dotted) = (Glob::new(pattern), dotted::Ending::of(pattern));
+        let (whole, dotted) = (Glob::new(pattern), dotted::LastParts::of(pattern));
         Word { text: text.to_owned(), raw, module, whole, short, dotted, bare }
     }
 

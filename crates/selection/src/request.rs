@@ -147,8 +147,7 @@ impl ParsedSelection {
         }
         // A call that leaves by a tail call would stay open, and the caller's next calls would be
         // inside it.
-        if let Returns::Exits { unrecorded_end, .. } = &function.returns
-            && let Some(unrecorded_end) = unrecorded_end
+        if let Some(unrecorded_end) = function.returns.unrecorded_end()
             && hook_set.returns()
         {
             return Some(SiteRequest {

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::named::{Named, names_of};
 use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection, is_go_wait};
 use calltap_names::{FunctionNames, GlobSet, ModuleNames, Word};
-use calltap_sites::{Function, Returns, SiteKind};
+use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{DescribedFunction, Program, Reason, Rules, Trouble};
 use std::collections::HashSet;
@@ -329,11 +329,12 @@ impl Selector {
                 word.matches(&names_of(function, *module)) && is_chosen((*function, *module))
             });
             let Some((first, _)) = chosen.next() else { continue };
+            let has_ends = |function: &Function| function.returns.unrecorded_end().is_none();
             if let (Some(why), false) =
-                (without_end(first), chosen.any(|(other, _)| without_end(other).is_none()))
+                (first.returns.unrecorded_end(), chosen.any(|(other, _)| has_ends(other)))
             {
                 let name = calltap_names::in_message(&calltap_names::demangle(&first.name));
-                return Err(Error::NoEnds { name, why });
+                return Err(Error::NoEnds { name, why: why.clone() });
             }
         }
         // The words above have messages of their own.
@@ -341,14 +342,6 @@ impl Selector {
             return Err(Error::AllExcluded);
         }
         Ok(())
-    }
-}
-
-/// Returns why only the entries of a function's calls are recorded, if that is so.
-fn without_end(function: &Function) -> Option<calltap_sites::Reason> {
-    match &function.returns {
-        Returns::Exits { unrecorded_end, .. } => unrecorded_end.clone(),
-        Returns::Stub(_) => None,
     }
 }
 

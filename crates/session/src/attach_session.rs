@@ -35,8 +35,8 @@ pub struct AttachSession<'a> {
 }
 
 /// Whether a process has loaded a compiler that calls the place to which a jump at the beginning of
-/// a function leads, instead of the function. It may do so with machine code that it has not yet
-/// copied to its place, where calltap does not find it when it detaches.
+/// a function leads, instead of the function. Such calls cannot be found when calltap detaches: the
+/// machine code may not be at its place yet.
 fn follows_jumps(pid: u32) -> bool {
     let is_pypy = |region: &maps::Region| {
         let name = region.path.file_name().map(|name| name.to_string_lossy().into_owned());

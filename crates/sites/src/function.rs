@@ -24,6 +24,16 @@ pub enum Returns {
     },
 }
 
+impl Returns {
+    /// Returns why the end of some calls is not seen, if that is so.
+    pub fn unrecorded_end(&self) -> Option<&Reason> {
+        match self {
+            Returns::Exits { unrecorded_end, .. } => unrecorded_end.as_ref(),
+            Returns::Stub(_) => None,
+        }
+    }
+}
+
 impl Default for Returns {
     fn default() -> Returns {
         Returns::Stub(None)

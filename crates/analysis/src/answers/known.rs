@@ -65,8 +65,6 @@ pub struct QueryContext {
     pub lost: u64,
     /// Full names of functions that the overhead limit disabled.
     pub disabled: HashSet<String>,
-    /// Sentences about the calls that the trace's recording left out by a rule.
-    pub left_out: Vec<String>,
     /// Calls of functions of which only entries are recorded.
     pub entries_only: EntriesOnly,
     /// Whether context switches are recorded; they arrive after the events of their time.
@@ -108,7 +106,6 @@ impl QueryContext {
             elapsed: Elapsed::default(),
             lost: 0,
             disabled: HashSet::new(),
-            left_out: Vec::new(),
             entries_only: EntriesOnly::default(),
             switches: false,
             modules: HashMap::new(),

@@ -152,12 +152,12 @@ fn of_process(
     let disabled = outcome.disabled_by_limit.iter().map(|(name, _)| demangle(name)).collect();
     if kind.streams() {
         let mut last = Vec::new();
-        answer(&mut listener, kind, disabled, &mut last)?;
+        answer(&mut listener, kind, (disabled, Vec::new()), &mut last)?;
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
         let mut out = out.map_or_else(|| Output::create(arguments), Ok)?;
-        answer(&mut listener, kind, disabled, &mut out)?;
+        answer(&mut listener, kind, (disabled, Vec::new()), &mut out)?;
         out.finish()?;
     }
     say(&outcome, &listener.known);
@@ -192,23 +192,22 @@ fn of_file(
         tell!("calltap: {} lost: the answer is not complete", units::counted(listener.known.lost, "event"));
     }
     // Without a heading, notes on standard error take its place.
-    let is_told = kind.bare() && !kind.json;
-    listener.known.left_out =
-        if is_told { left_out::sentences(&reader) } else { left_out::by_rules(&reader) };
+    let has_heading = kind.json || !kind.bare();
+    let missing = if has_heading { left_out::by_rules(&reader) } else { left_out::sentences(&reader) };
     listener.question.sums(&listener.known, &reader.meta().profile);
     let names = Names::new(reader.meta(), false);
     let disabled = disabled::functions(reader.meta(), &names);
-    answer(&mut listener, kind, disabled, &mut out)?;
+    answer(&mut listener, kind, (disabled, missing), &mut out)?;
     out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the answer at the end. `disabled`: the functions that the overhead limit disabled
-/// meanwhile.
+/// meanwhile. `missing`: sentences about calls that the trace lacks.
 fn answer(
     listener: &mut Listener<Answer>,
     kind: &Kind,
-    mut disabled: Vec<String>,
+    (mut disabled, missing): (Vec<String>, Vec<String>),
     out: &mut dyn Write,
 ) -> Result<()> {
     listener.known.disabled = disabled.iter().cloned().collect();
@@ -220,7 +219,7 @@ fn answer(
     if kind.json {
         let mut object = listener.json(kind.name);
         object[disabled::KEY] = disabled.into();
-        object[left_out::KEY] = listener.known.left_out.clone().into();
+        object[left_out::KEY] = missing.into();
         object["unmatched"] = unmatched.into();
         object["entries_only"] = listener.known.entries_only.calls().into();
         // With one object per line, as in a stream, this object is a line too.
@@ -230,7 +229,7 @@ fn answer(
     }
     let unmatched = (!unmatched.is_empty())
         .then(|| format!("no function that was traced or called matches {}", unmatched.join(", ")));
-    let notes = listener.known.left_out.iter().chain(&unmatched).chain(&without_ends);
+    let notes = missing.iter().chain(&unmatched).chain(&without_ends);
     if kind.bare() {
         notes.for_each(|line| tell!("calltap: {line}"));
         return Ok(());

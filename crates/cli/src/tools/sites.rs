@@ -107,8 +107,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     exits: exits(function),
                     exits_reason: text_of(exits_reason(function)),
                     exits_reason_code: exits_reason(function).map(Reason::code),
-                    unseen_reason: text_of(unseen_reason(function)),
-                    unseen_reason_code: unseen_reason(function).map(Reason::code),
+                    unseen_reason: text_of(function.returns.unrecorded_end()),
+                    unseen_reason_code: function.returns.unrecorded_end().map(Reason::code),
                     aliases: &function.aliases,
                     choices: choices(&binary, function).collect(),
                 }
@@ -138,7 +138,7 @@ fn exits(function: &Function) -> Option<usize> {
 /// Returns in one word how returns of a function are seen.
 fn returns(function: &Function) -> String {
     match exits(function) {
-        Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
+        Some(exits) if function.returns.unrecorded_end().is_none() => format!("exits:{exits}"),
         Some(_) => "none".to_owned(),
         // Functions of Go have entries only.
         None if function.form().is_some_and(SiteForm::is_of_go) => "none".to_owned(),
@@ -151,13 +151,6 @@ fn exits_reason(function: &Function) -> Option<&Reason> {
     match &function.returns {
         Returns::Stub(reason) => reason.as_ref(),
         Returns::Exits { .. } => None,
-    }
-}
-
-fn unseen_reason(function: &Function) -> Option<&Reason> {
-    match &function.returns {
-        Returns::Exits { unrecorded_end, .. } => unrecorded_end.as_ref(),
-        Returns::Stub(_) => None,
     }
 }
 
@@ -284,7 +277,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, names: &ListedNames) 
         if choices > 0 {
             write!(out, "  (chooses one of {choices} functions)")?;
         }
-        match (function.reason(), exits_reason(function), unseen_reason(function)) {
+        match (function.reason(), exits_reason(function), function.returns.unrecorded_end()) {
             (None, None, None) => {}
             (None, None, Some(reason)) => write!(out, "  # only its entry: {reason}")?,
             (None, Some(reason), _) => write!(out, "  # return stub: {reason}")?,

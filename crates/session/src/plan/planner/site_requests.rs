@@ -73,10 +73,9 @@ impl Values {
 
 /// Whether there are hooks for a function of an interpreter.
 fn can_enter(function: &Function, hooks: HookSet) -> bool {
-    let unrecorded_end = matches!(function.returns, Returns::Exits { unrecorded_end: Some(_), .. });
     let style = |form| calltap_patch::style(form, &function.returns);
     function.form().is_some_and(|form| style(form) != Style::AfterPrologue)
-        && !(hooks.returns() && unrecorded_end)
+        && !(hooks.returns() && function.returns.unrecorded_end().is_some())
 }
 
 /// Requests the entry of the function by which a thread of CPython waits. Returns None if there is
