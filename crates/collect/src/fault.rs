@@ -76,7 +76,7 @@ impl Watched {
         let start = self.start.load(Acquire);
         let end = start.checked_add(self.size.load(Acquire))?.next_multiple_of(PAGE);
         let page = address & !(PAGE - 1);
-        (start != 0 && (start..end).contains(&address)).then_some((page, end - page))
+        (start != 0 && (start..end).contains(&address)).then(|| (page, end - page))
     }
 }
 
