@@ -162,6 +162,8 @@ calltap_sites::reasons! {
         "a calltap of user {user} is attached to it", "run calltap as that user, or as root";
     Killed = "killed",
         "the calltap that traced it has ended without detaching: 'calltap detach' removes its code", "calltap detach";
+    Remains { why: String } = "remains",
+        "code that another calltap left in it cannot be removed yet: {why}", "try again";
     OtherVersion = "other-version",
         "another version of calltap is attached to it: use that one's 'calltap detach'", "use that version";
     OtherBuild = "other-build",

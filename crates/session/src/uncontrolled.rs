@@ -93,8 +93,9 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
     }
 }
 
-/// Undoes the session of a killed controller, or a session that the process has inherited by fork
-/// and whose first process has ended. Fails if the session was made by `calltap attach`.
+/// Undoes the session of a controller that was killed or could not remove all of its code, or a
+/// session that the process has inherited by fork and whose first process has ended. Fails if the
+/// session was made by `calltap attach`, or if some of its code cannot be removed now either.
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let (own, mut inherited) = (Directory::open_for(target)?, None);
     let has_own = own.is_some();
@@ -112,7 +113,10 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     };
     let DetachOutcome { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
     directory.keep(!whole);
-    notes.push(format!("process {}: removed the code of a calltap that was killed", target.pid));
+    if !whole {
+        return Err(target.refuse(Reason::Remains { why: notes.join("; ") }).into());
+    }
+    notes.push(format!("process {}: removed the code that another calltap had left in it", target.pid));
     Ok(notes)
 }
 
