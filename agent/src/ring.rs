@@ -10,7 +10,7 @@ use crate::{sys, waits};
 use calltap_abi::overwrite::forget_events;
 use calltap_abi::silence::Silence;
 use calltap_abi::{CHUNK_DATA, Clock, Control, THREAD_MAX, ThreadEntry, pop, push};
-use core::sync::atomic::{Ordering::*, fence};
+use core::sync::atomic::{AtomicU64, Ordering::*, fence};
 
 /// Error: there is no room for the event.
 pub struct Full;
@@ -32,7 +32,7 @@ pub fn pop_thread(session: Session) -> Option<u32> {
 /// Takes a free chunk, or one that was never used.
 fn pop_chunk(session: Session) -> Option<u32> {
     let control = session.control();
-    pop(&control.chunk_free, |index| Some(session.chunk_header(index)?.next.load(Relaxed))).or_else(|| {
+    pop_listed(session, &control.chunk_free).or_else(|| {
         let fresh = control.chunk_bump.load(Relaxed);
         // Not fetch_add: the counter must not run away while nothing is free.
         if fresh >= control.chunk_count.load(Relaxed).min(CHUNKS.load(Relaxed)) {
@@ -40,6 +40,19 @@ fn pop_chunk(session: Session) -> Option<u32> {
         }
         control.chunk_bump.compare_exchange(fresh, fresh + 1, Relaxed, Relaxed).is_ok().then_some(fresh)
     })
+}
+
+/// Takes a chunk off a list.
+fn pop_listed(session: Session, list: &AtomicU64) -> Option<u32> {
+    pop(list, |index| Some(session.chunk_header(index)?.next.load(Relaxed)))
+}
+
+/// Takes a chunk that the recorder keeps for events which must not wait for one.
+fn pop_spare(session: Session) -> Result<u32, Full> {
+    let control = session.control();
+    let index = pop_listed(session, &control.chunk_spare).ok_or(Full)?;
+    control.spares_taken.fetch_add(1, Relaxed);
+    Ok(index)
 }
 
 /// Returns a chunk to the pool.
@@ -75,7 +88,7 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
     await_free(session, thread, entry)
 }
 
-/// Takes a free chunk, if necessary after a wait.
+/// Takes a free chunk, if necessary after a wait, or in a signal handler a spare one.
 pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
     let control = session.control();
     if let Some(index) = retry_pop(session) {
@@ -89,7 +102,7 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
     }
     let start = sys::monotonic_ns();
     if in_signal_handler(thread) || is_waiting(thread, start) {
-        return Err(Full);
+        return pop_spare(session);
     }
     thread.waiting.store(milliseconds(start + wait_ns) | 1, Relaxed);
     let result = waits::waiting(session, wait_ns, || await_returned(session, start, wait_ns));

@@ -40,7 +40,7 @@ pub use tsc_line::TscLine;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Version of the layouts. Every change of a layout in this crate, or of the journal's, raises it.
-pub const VERSION: u32 = 30;
+pub const VERSION: u32 = 31;
 
 /// Most bytes of a path passed between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -152,12 +152,16 @@ pub struct Control {
     /// Overwrite mode: number of untouched chunks reserved for threads with fewer than two. A
     /// thread with one cannot keep its newest events.
     pub reserved: AtomicU32,
+    /// Agent: chunks taken from the list [`Control::chunk_spare`] so far.
+    pub spares_taken: AtomicU32,
     #[doc(hidden)]
-    pub _pad0: [AtomicU32; 5],
+    pub _pad0: [AtomicU32; 4],
     /// Head of the list of free chunks, see [`Tagged`].
     pub chunk_free: AtomicU64,
+    /// Head of the list of free chunks for signal handlers, which must not wait for one.
+    pub chunk_spare: AtomicU64,
     #[doc(hidden)]
-    pub _pad1: [AtomicU64; 4],
+    pub _pad1: [AtomicU64; 3],
     /// Head of the list of free thread entries, see [`Tagged`].
     pub thread_free: AtomicU64,
     #[doc(hidden)]

@@ -57,6 +57,9 @@ const MOST_AHEAD: u32 = 512;
 /// Bounds where threads do not wait, so that events not read at once are lost.
 const LEAST_AHEAD_WITHOUT_WAIT: u32 = 512;
 const MOST_AHEAD_WITHOUT_WAIT: u32 = 1024;
+/// Part of the chunks, and most chunks, that are spared for events of signal handlers.
+const SPARE_SHARE: u32 = 8;
+const MOST_SPARE_CHUNKS: u32 = 64;
 /// Most steps in a row: the recorder has to read as well.
 const STEPS: u32 = 16;
 /// Multiple of a step's memory that must be available.
@@ -86,6 +89,8 @@ pub struct Shared {
     chunks: u32,
     /// Number of chunks that may be used however few threads there are; each thread adds one.
     by_few: u32,
+    /// Chunks put on the list of spare ones so far.
+    spares_given: AtomicU32,
     file: File,
     watched: &'static Watched,
 }
@@ -123,7 +128,10 @@ impl Shared {
         let (magic, version) = (control.magic.load(Acquire), control.version.load(Relaxed));
         let unknown = |kind| Err(io::Error::from(kind));
         match (magic, version) {
-            (MAGIC, VERSION) => Ok(shared),
+            (MAGIC, VERSION) => {
+                shared.spares_given.store(control.spares_taken.load(Relaxed), Relaxed);
+                Ok(shared)
+            }
             (MAGIC, _) => unknown(io::ErrorKind::Unsupported),
             _ => unknown(io::ErrorKind::InvalidData),
         }
@@ -136,7 +144,7 @@ impl Shared {
             mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
         }?;
         let watched = fault::watch(base.expose_provenance(), size);
-        Ok(Shared { base: base.cast(), size, chunks, by_few: chunks, file, watched })
+        Ok(Shared { base: base.cast(), size, chunks, by_few: chunks, spares_given: AtomicU32::new(0), file, watched })
     }
 
     /// Returns an error once the file was truncated: data behind its new end reads as zeros.
@@ -438,11 +446,23 @@ impl Shared {
         }
     }
 
-    /// Puts an emptied (zeroed) chunk on the free list.
+    /// Puts an emptied (zeroed) chunk on the free list, or on that of the spare chunks, if it is
+    /// short and threads wait for chunks.
     pub fn free_chunk(&self, index: u32) {
-        if let Some(header) = self.chunk_header(index) {
-            push(&self.control().chunk_free, index, &header.next);
-        }
+        let Some(header) = self.chunk_header(index) else { return };
+        let control = self.control();
+        let most = match control.wait_us.load(Relaxed) {
+            0 => 0,
+            _ => (control.chunk_count.load(Relaxed) / SPARE_SHARE).min(MOST_SPARE_CHUNKS),
+        };
+        let given = self.spares_given.load(Relaxed);
+        let list = if given.wrapping_sub(control.spares_taken.load(Relaxed)) < most {
+            self.spares_given.store(given.wrapping_add(1), Relaxed);
+            &control.chunk_spare
+        } else {
+            &control.chunk_free
+        };
+        push(list, index, &header.next);
     }
 
     /// Puts a drained thread entry on the free list.
@@ -495,5 +515,27 @@ mod tests {
         assert!(ahead(1, 1000) >= MOST_AHEAD);
         wait(0);
         assert!(ahead(1, 4000) >= MOST_AHEAD_WITHOUT_WAIT);
+    }
+
+    #[test]
+    fn signal_handlers_have_spare_chunks_where_threads_wait() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(control_size(64)).unwrap();
+        let shared = Shared::map(&file, 64, 64).unwrap();
+        let control = shared.control();
+        let list = |head: &AtomicU64| {
+            let next = |index| Some(shared.chunk_header(index)?.next.load(Relaxed));
+            std::iter::from_fn(|| calltap_abi::pop(head, next)).collect::<Vec<_>>()
+        };
+        let free_all = || {
+            (0..10).for_each(|index| shared.free_chunk(index));
+            (list(&control.chunk_spare).len(), list(&control.chunk_free).len())
+        };
+        assert_eq!(free_all(), (0, 10));
+        control.wait_us.store(1, Relaxed);
+        assert_eq!(free_all(), (8, 2));
+        assert_eq!(free_all(), (0, 10), "the spare chunks are not known to be taken");
+        control.spares_taken.store(3, Relaxed);
+        assert_eq!(free_all(), (3, 7));
     }
 }
