@@ -8,3 +8,4 @@ pub(crate) mod reader;
 pub(crate) mod recent;
 pub(crate) mod share;
 pub(crate) mod source;
+pub(crate) mod wakeups;

@@ -144,7 +144,15 @@ impl Shared {
             mmap(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
         }?;
         let watched = fault::watch(base.expose_provenance(), size);
-        Ok(Shared { base: base.cast(), size, chunks, by_few: chunks, spares_given: AtomicU32::new(0), file, watched })
+        Ok(Shared {
+            base: base.cast(),
+            size,
+            chunks,
+            by_few: chunks,
+            spares_given: AtomicU32::new(0),
+            file,
+            watched,
+        })
     }
 
     /// Returns an error once the file was truncated: data behind its new end reads as zeros.

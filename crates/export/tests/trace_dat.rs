@@ -4,7 +4,10 @@
 use crate::common::{recording, same, site};
 use calltap_analysis::MemorySource;
 use calltap_export::{Options, Version, trace_dat};
-use calltap_trace::{Batch, Event, EventKind, Module, Process, Site, SiteId, Thread, ThreadId};
+use calltap_trace::{
+    Batch, Event, EventKind, KernelLog, Module, Process, RunState, Site, SiteId, Switch, Thread, ThreadId,
+    Waking,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::Command;
@@ -55,9 +58,11 @@ fn decoded(file: &[u8]) -> String {
         assert!(reader.text(size).starts_with("name: "));
     }
     assert_eq!(reader.number::<4>(), 1, "one system of other events");
-    reader.literal(b"sched\0\x01\0\0\0");
-    let size = reader.number::<8>();
-    assert!(reader.text(size).starts_with("name: sched_switch"));
+    reader.literal(b"sched\0\x02\0\0\0");
+    for event in ["sched_switch", "sched_waking"] {
+        let size = reader.number::<8>();
+        assert!(reader.text(size).starts_with(&format!("name: {event}\n")));
+    }
     let size = reader.number::<4>();
     let symbols = reader.text(size);
     assert_eq!(reader.number::<4>(), 0, "no formats of printk");
@@ -130,6 +135,16 @@ fn decode_page(page: &[u8], stream: u64, symbols: &BTreeMap<u64, &str>, lines: &
                 writeln!(lines, "exit {} {depth} {start}-{end}", name(at))
             }
             11 => writeln!(lines, "entry {} {}", name(at), event.number::<4>()),
+            314 => {
+                event.bytes(16);
+                let state = if event.number::<8>() == 0 { "R" } else { "S" };
+                event.bytes(16);
+                writeln!(lines, "switch {state} to {}", event.number::<4>())
+            }
+            318 => {
+                event.bytes(8);
+                writeln!(lines, "waking {}", event.number::<4>())
+            }
             other => panic!("an event {other}"),
         }
         .unwrap();
@@ -243,6 +258,32 @@ fn minutes_between_events_and_within_calls() {
     );
     let text = decoded(&exported(&source, Version::V6));
     assert!(text.ends_with("@99999000000000 exit main 0 7000000000-99999000000000\n"), "{text}");
+}
+
+#[test]
+fn waits_are_switches_and_wakeups() {
+    let mut source = recording("main: E main @100; E nap @200; X nap @700; X main @900");
+    let states = [(50, RunState::Running), (300, RunState::Blocked), (600, RunState::Running)];
+    let states = states.into_iter().chain([(800, RunState::Runnable), (850, RunState::Running)]);
+    source.switches.insert(ThreadId(0), states.map(|(at, to)| Switch { at, to }).collect());
+    let waking = Waking { at: 500, interrupt: false, pid: 7, tid: 8, comm: "waker".into() };
+    let log = KernelLog { entries: vec![waking], known: vec![(0, 1000)] };
+    source.wakings.insert(ThreadId(0), log);
+    let text = decoded(&exported(&source, Version::V6));
+    let events: Vec<&str> = text.lines().filter(|line| line.starts_with("0: ")).collect();
+    let expected = [
+        "0: 0 @100 switch R to 100",
+        "0: 100 @100 entry main 0",
+        "0: 100 @200 entry nap 1",
+        "0: 100 @300 switch S to 0",
+        "0: 8 @500 waking 100",
+        "0: 0 @600 switch R to 100",
+        "0: 100 @700 exit nap 1 200-700",
+        "0: 100 @800 switch R to 0",
+        "0: 0 @850 switch R to 100",
+        "0: 100 @900 exit main 0 100-900",
+    ];
+    assert_eq!(events, expected);
 }
 
 #[test]

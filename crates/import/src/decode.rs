@@ -245,7 +245,7 @@ mod tests {
     use calltap_ringbuffer::{formats, record};
 
     fn decoder() -> Decoder {
-        let texts = formats::EVENTS.iter().chain([&formats::SCHED_SWITCH]);
+        let texts = formats::EVENTS.iter().chain(&formats::SCHED);
         Decoder::new(&texts.map(|(_, text)| (*text).to_owned()).collect::<Vec<_>>())
     }
 
@@ -259,10 +259,17 @@ mod tests {
         let task = |tid, comm: &str| Task { tid, comm: comm.into() };
         let switch = Event::Switch { prev: task(9, "sh"), after: After::Blocked, next: task(0, "swapper") };
         assert_eq!(event(&record::sched_switch((9, "sh"), true, (0, "swapper"))), Some((9, switch)));
+        let waking = Event::Waking { woken: task(9, "sh"), interrupt: true };
+        assert_eq!(event(&record::sched_waking(8, true, (9, "sh"), 0)), Some((8, waking)));
         assert_eq!(event(&record::print(9, 1, "text")), None);
         assert_eq!(event(&record::graph_entry(9, 7, 2)[..12]), None, "cut off");
         assert_eq!(event(&[]), None);
-        let known = vec![("funcgraph_exit".into(), 1), ("function".into(), 1), ("sched_switch".into(), 1)];
+        let known = vec![
+            ("funcgraph_exit".into(), 1),
+            ("function".into(), 1),
+            ("sched_switch".into(), 1),
+            ("sched_waking".into(), 1),
+        ];
         let others = vec![("records of no known format".into(), 2), ("print".into(), 1)];
         assert_eq!(decoder.counts(), [known, others]);
     }

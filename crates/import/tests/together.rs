@@ -212,7 +212,7 @@ fn calls_of_the_kernel_are_within_those_of_the_program() {
     let switches = Source::switches(&reader, ThreadId(0)).unwrap().unwrap();
     let near = |ticks: u64, expected: u64| ticks.abs_diff(expected) <= 2;
     let states: Vec<RunState> = switches.iter().map(|switch| switch.to).collect();
-    assert_eq!(states[..3], [RunState::Running, RunState::Blocked, RunState::Running]);
+    assert_eq!(states[..3], [RunState::Running, RunState::Blocked, RunState::Runnable]);
     assert!(near(switches[1].at, 3300), "{switches:?}");
     let wakings = Source::wakings(&reader, ThreadId(0)).unwrap();
     assert_eq!((wakings.entries[0].pid, &*wakings.entries[0].comm), (7, "app"));

@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_where_the_format_says() {
-        let fields = Fields::parse(formats::SCHED_SWITCH.1);
+        let fields = Fields::parse(formats::SCHED[0].1);
         let prev_pid = Field { offset: 24, size: 4 };
         assert_eq!((fields.get("prev_pid"), fields.get("absent")), (Some(prev_pid), None));
         assert_eq!(fields.get("prev_comm"), Some(Field { offset: 8, size: 16 }), "arrays have no brackets");

@@ -45,8 +45,21 @@ macro_rules! event {
     };
 }
 
-/// The event of the system `sched`: see [`crate::record::sched_switch`].
-pub const SCHED_SWITCH: Event = event!(
+/// The events of the system `sched`: see [`crate::record::sched_switch`] and
+/// [`crate::record::sched_waking`].
+pub const SCHED: [Event; 2] = [SCHED_SWITCH, SCHED_WAKING];
+
+const SCHED_WAKING: Event = event!(
+    "sched_waking",
+    318,
+    "\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;
+\tfield:int prio;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:int target_cpu;\toffset:32;\tsize:4;\tsigned:1;\n",
+    "\"comm=%s pid=%d prio=%d target_cpu=%03d\", REC->comm, REC->pid, REC->prio, REC->target_cpu"
+);
+
+const SCHED_SWITCH: Event = event!(
     "sched_switch",
     314,
     "\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;

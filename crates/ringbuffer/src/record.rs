@@ -19,6 +19,11 @@ pub const REPEATS: u16 = 19;
 /// `sched_switch`: a processor switches from one thread to another. The kernel numbers events
 /// beyond those of tracers as it starts; this is one of its numbers.
 pub const SCHED_SWITCH: u16 = 314;
+/// `sched_waking`: a thread is woken.
+pub const SCHED_WAKING: u16 = 318;
+
+/// Bit in a record's flags: an interrupt's code ran, not the thread's.
+const INTERRUPT: u8 = 0x08;
 
 /// Returns a record with its header: kind, no flags, no preemption count, thread.
 fn begin<const SIZE: usize>(kind: u16, tid: u32) -> [u8; SIZE] {
@@ -77,6 +82,19 @@ pub fn sched_switch(prev: (u32, &str), sleeps: bool, next: (u32, &str)) -> [u8; 
         record[at + 20..at + 24].copy_from_slice(&(-1_i32).to_le_bytes());
     }
     record[32..40].copy_from_slice(&u64::from(sleeps).to_le_bytes());
+    record
+}
+
+/// Returns the record of a wakeup of a thread, an id and a name, by another; `interrupt`: by an
+/// interrupt that came while that one ran.
+pub fn sched_waking(waker: u32, interrupt: bool, woken: (u32, &str), processor: u32) -> [u8; 36] {
+    let mut record: [u8; 36] = begin(SCHED_WAKING, waker);
+    record[2] = if interrupt { INTERRUPT } else { 0 };
+    let comm = &woken.1.as_bytes()[..woken.1.len().min(15)];
+    record[8..8 + comm.len()].copy_from_slice(comm);
+    record[24..28].copy_from_slice(&woken.0.to_le_bytes());
+    record[28..32].copy_from_slice(&(-1_i32).to_le_bytes());
+    record[32..36].copy_from_slice(&processor.to_le_bytes());
     record
 }
 

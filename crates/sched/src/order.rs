@@ -44,7 +44,7 @@ impl Timed for ThreadEvent {
 pub(crate) struct Taken<T> {
     /// Records, oldest first.
     pub(crate) items: Vec<Item<T>>,
-    /// Whether the ring had no room for another record.
+    /// Whether the ring had no room for another record before it was read.
     pub(crate) was_full: bool,
 }
 
@@ -60,6 +60,8 @@ pub enum Change<T> {
         /// End of the unknown time.
         to: u64,
     },
+    /// Records of the thread with this id, which has ended, may have been lost between two times.
+    LostOf(u32, u64, u64),
 }
 
 /// A record, or an interval in which records are missing.
@@ -81,8 +83,9 @@ impl<T: Timed> Waiting<T> {
 /// Merges records in order.
 pub(crate) struct Order<T> {
     waiting: Vec<Waiting<T>>,
-    /// Time of each ring's newest record.
-    newest: Vec<u64>,
+    /// Time of each ring's newest record, or of its last gap's end if that is later, and whether it
+    /// was full when it was read last.
+    newest: Vec<(u64, bool)>,
     /// Time until which single records are dropped, as others are missing.
     blind_until: u64,
     /// Time until which everything was handed out.
@@ -98,13 +101,19 @@ impl<T> Default for Order<T> {
 }
 
 impl<T: Timed + Clone> Order<T> {
-    /// Takes the rings' contents as of `now`, and hands out the part that is complete. Returns the
-    /// time until which it is.
-    pub(crate) fn take(&mut self, rings: Vec<Taken<T>>, now: u64, give: &mut dyn FnMut(Change<T>)) -> u64 {
-        let mut until = now.saturating_sub(SETTLED_NS);
-        self.newest.resize(rings.len(), 0);
-        for (newest, Taken { items, was_full }) in self.newest.iter_mut().zip(rings) {
-            for item in items {
+    /// Takes the contents that the rings have had at some moment between `now` and `read`, and
+    /// hands out the part that is complete. Returns the time until which it is.
+    pub(crate) fn take(
+        &mut self,
+        rings: Vec<Taken<T>>,
+        now: u64,
+        read: u64,
+        give: &mut dyn FnMut(Change<T>),
+    ) -> u64 {
+        let until = now.saturating_sub(SETTLED_NS);
+        self.newest.resize(rings.len(), (0, false));
+        for ((newest, has_told), Taken { items, was_full }) in self.newest.iter_mut().zip(rings) {
+            for (index, item) in items.into_iter().enumerate() {
                 let at = match item {
                     Item::Of(tid, what) => {
                         let at = what.at();
@@ -113,16 +122,21 @@ impl<T: Timed + Clone> Order<T> {
                     }
                     Item::Lost { at, lost } => {
                         self.lost += lost;
-                        self.waiting.push(Waiting::Gap { from: *newest, to: at });
+                        if index > 0 || !*has_told {
+                            self.waiting.push(Waiting::Gap { from: *newest, to: at });
+                        }
                         at
                     }
                 };
                 *newest = at.max(*newest);
             }
+            // The ring's next record reports the number of missing ones. It may never come, as
+            // after the end of the program.
             if was_full {
-                // The ring's next record reports the number of missing ones.
-                until = until.min(*newest);
+                self.waiting.push(Waiting::Gap { from: *newest, to: read });
+                *newest = read.max(*newest);
             }
+            *has_told = was_full;
         }
         self.until = until.max(self.until);
         self.waiting.sort_by_key(Waiting::at);
@@ -142,8 +156,9 @@ impl<T: Timed + Clone> Order<T> {
                 hand_out(item, &mut blind_until, give);
                 false
             }
-            Waiting::Gap { .. } => {
-                hand_out(item, &mut blind_until, &mut |_| ());
+            Waiting::Gap { from, to } => {
+                blind_until = blind_until.max(*to);
+                give(Change::LostOf(ended, *from, *to));
                 true
             }
         });
@@ -181,7 +196,7 @@ mod tests {
 
     fn take(order: &mut Order<Switch>, rings: Vec<Taken<Switch>>, now: u64) -> Vec<Change<Switch>> {
         let mut changes = Vec::new();
-        order.take(rings, now, &mut |change| changes.push(change));
+        order.take(rings, now, now, &mut |change| changes.push(change));
         changes
     }
 
@@ -212,12 +227,26 @@ mod tests {
         let mut order = Order::default();
         let full = Taken { items: vec![switch(10 * MS, 1, Running)], was_full: true };
         let other = ring(&[switch(12 * MS, 1, Blocked), switch(30 * MS, 1, Blocked)]);
-        assert_eq!(take(&mut order, vec![full, other], 20 * MS), [of(1, 10 * MS, Running)]);
+        let gap = Change::Lost { from: 10 * MS, to: 20 * MS };
+        assert_eq!(take(&mut order, vec![full, other], 20 * MS), [of(1, 10 * MS, Running), gap]);
+        // The number of missing records is known once the ring has another one.
         let next = ring(&[Item::Lost { at: 25 * MS, lost: 3 }, switch(25 * MS, 2, Running)]);
-        let expected =
-            [Change::Lost { from: 10 * MS, to: 25 * MS }, of(2, 25 * MS, Running), of(1, 30 * MS, Blocked)];
+        let expected = [of(2, 25 * MS, Running), of(1, 30 * MS, Blocked)];
         assert_eq!(take(&mut order, vec![next, ring(&[])], 40 * MS), expected);
-        assert_eq!(order.lost, 3);
+        let later = ring(&[Item::Lost { at: 50 * MS, lost: 4 }, switch(50 * MS, 2, Blocked)]);
+        let gap = Change::Lost { from: 25 * MS, to: 50 * MS };
+        assert_eq!(take(&mut order, vec![later], 60 * MS), [gap, of(2, 50 * MS, Blocked)]);
+        assert_eq!(order.lost, 7);
+    }
+
+    #[test]
+    fn state_of_a_thread_that_ends_behind_a_full_ring_is_unknown() {
+        let mut order = Order::default();
+        let full = Taken { items: vec![switch(20 * MS, 1, Blocked)], was_full: true };
+        assert_eq!(take(&mut order, vec![full], 20 * MS), []);
+        let mut changes = Vec::new();
+        order.rest_of(1, &mut |change| changes.push(change));
+        assert_eq!(changes, [of(1, 20 * MS, Blocked), Change::LostOf(1, 20 * MS, 20 * MS)]);
     }
 
     proptest! {
@@ -235,12 +264,12 @@ mod tests {
                 if read {
                     reads += 1;
                     let taken = rings.iter_mut().map(|items| ring(&std::mem::take(items))).collect();
-                    order.take(taken, now, &mut |change| got.push(change));
+                    order.take(taken, now, now, &mut |change| got.push(change));
                     prop_assert!(got.len() == expected.iter().filter(|(at, ..)| at + MS <= now).count());
                 }
             }
             let taken = rings.iter().map(|items| ring(items)).collect();
-            order.take(taken, now + MS, &mut |change| got.push(change));
+            order.take(taken, now + MS, now + MS, &mut |change| got.push(change));
             expected.sort_by_key(|(at, read, place, _)| (*at, *read, *place));
             let expected: Vec<Change<Switch>> = expected.into_iter().map(|(.., change)| change).collect();
             prop_assert_eq!(got, expected);

@@ -198,8 +198,8 @@ impl Ring {
         head.load(Relaxed).wrapping_sub(tail.load(Relaxed)) as usize >= self.data() / 4
     }
 
-    /// Appends the contents of the ring to `bytes`, and empties it. Returns whether there was no
-    /// room for another record of `record` bytes.
+    /// Appends the contents of the ring to `bytes`, and empties it. Returns whether, before it was
+    /// empty, there was no room for another record of `record` bytes.
     pub(crate) fn read(&mut self, bytes: &mut Vec<u8>, record: usize) -> bool {
         let size = self.data();
         let (head, tail) = self.positions();
@@ -215,7 +215,8 @@ impl Ring {
             bytes.extend_from_slice(std::slice::from_raw_parts(data, length - first));
         }
         tail.store(end, Release);
-        size - length < 2 * record
+        let written = head.load(Acquire).wrapping_sub(start) as usize;
+        size.saturating_sub(written) < 2 * record
     }
 }
 

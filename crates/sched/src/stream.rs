@@ -54,7 +54,7 @@ impl<T: Timed + Clone> Stream<T> {
     pub fn read(&mut self, give: &mut dyn FnMut(Change<T>)) -> u64 {
         let now = monotonic_ns();
         let taken = self.rings.take();
-        self.order.take(taken, now, give)
+        self.order.take(taken, now, monotonic_ns(), give)
     }
 
     /// Hands out the last changes of a thread that has ended, after [`Self::read`].

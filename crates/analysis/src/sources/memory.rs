@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::sources::source::{BatchStream, Source};
+use crate::sources::wakeups::Wakeups;
 use calltap_trace::{Batch, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadId, Waking};
 use std::collections::BTreeMap;
 
@@ -67,7 +68,9 @@ impl Source for MemorySource {
     }
 
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
-        Ok(self.switches.get(&thread).cloned())
+        let Some(switches) = self.switches.get(&thread) else { return Ok(None) };
+        let (wakings, calls) = (&self.wakings(thread)?, &self.system_calls(thread)?);
+        Ok(Some(Wakeups { switches, wakings, calls }.divide()))
     }
 
     fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::sources::source::{BatchStream, SharedSource, Source};
+use crate::sources::wakeups::Wakeups;
 use calltap_trace::{
     Batch, Batches, BatchesOf, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadBatches, ThreadId,
     TraceReader, Waking,
@@ -53,10 +54,19 @@ impl Source for TraceReader {
     }
 
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
-        Ok(match Source::has_switches(self) {
-            true => Some(self.switches(thread)?).filter(|switches| !switches.is_empty()),
-            false => None,
-        })
+        if !Source::has_switches(self) {
+            return Ok(None);
+        }
+        let switches = self.switches(thread)?;
+        let wakings = self.wakings(thread)?;
+        let switches = match wakings.entries.is_empty() {
+            true => switches,
+            false => {
+                let calls = &self.system_calls(thread)?;
+                Wakeups { switches: &switches, wakings: &wakings, calls }.divide()
+            }
+        };
+        Ok(Some(switches).filter(|switches| !switches.is_empty()))
     }
 
     fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::sources::source::Source;
+use crate::sources::wakeups::Wakeups;
 use calltap_trace::{Edge, KernelLog, RunState, Switch, SystemCall, ThreadId, Waking};
 
 /// The kernel's records of a thread. Times are in ticks.
@@ -153,23 +154,9 @@ impl ThreadStates {
 
     /// Returns the wait that began at `since` and ended before the thread ran again at `end`.
     fn wait(&self, since: u64, end: u64) -> Wait {
-        let at = self.wakings.entries.partition_point(|waking| waking.at <= since);
-        let waking = self.wakings.entries.get(at).filter(|waking| waking.at <= end);
-        let waking = waking.or_else(|| self.woken_on_the_way(since, at)).cloned();
+        let wakeups = Wakeups { switches: &self.switches, wakings: &self.wakings, calls: &self.calls };
+        let waking = wakeups.of_wait(since, end).cloned();
         Wait { since, within: self.within(since), waking, readied: None, is_tracing: false }
-    }
-
-    /// Returns the waking of a thread that was woken while it was about to leave its processor,
-    /// which the kernel reports later: the newest of the `wakings` before, if the thread has
-    /// neither run anew since, nor entered or left a system call.
-    fn woken_on_the_way(&self, since: u64, wakings: usize) -> Option<&Waking> {
-        let waking = self.wakings.entries.get(wakings.checked_sub(1)?)?;
-        let is_between = |at: u64| waking.at < at && at < since;
-        let next = self.switches.partition_point(|switch| switch.at <= waking.at);
-        let is_other = self.switches.get(next).is_some_and(|switch| is_between(switch.at));
-        let next = self.calls.entries.partition_point(|call| call.at <= waking.at);
-        let is_other = is_other || self.calls.entries.get(next).is_some_and(|call| is_between(call.at));
-        (!is_other && self.wakings.knows(waking.at, since)).then_some(waking)
     }
 
     /// Returns the system call in which the thread is at a time.

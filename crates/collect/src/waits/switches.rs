@@ -185,6 +185,9 @@ impl Switches {
                 first.clear();
                 lanes.values_mut().for_each(|lane| lane.push(Switch { at, to: RunState::Unknown }));
             }
+            Change::LostOf(tid, at, _) => {
+                Self::lane(lanes, first, since, tid).push(Switch { at, to: RunState::Unknown });
+            }
         }
     }
 

@@ -8,12 +8,17 @@
 use super::text::word;
 use calltap_analysis::Names;
 use calltap_analysis::symbols::Symbols;
-use calltap_trace::{Meta, Module, SiteId, ThreadId};
+use calltap_trace::{Meta, Module, Site, SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 /// First address for moved modules.
 const ELSEWHERE: u64 = 1 << 62;
+/// First address for functions of modules without an address range, as those of Python and system
+/// calls: the addresses of their sites are numbers, which several modules have.
+const NUMBERED: u64 = 3 << 61;
+/// Distance of two such functions.
+const APART: u64 = 16;
 /// Added to callers outside of all modules, so that no module of another process names them.
 const NOWHERE: u64 = 1 << 63;
 /// Address of functions that the recording does not describe.
@@ -44,12 +49,14 @@ pub(super) struct Addresses<'a> {
 impl<'a> Addresses<'a> {
     pub(super) fn new(meta: &'a Meta, names: &'a Names<'a>) -> Self {
         let moved = placed(&meta.modules);
-        let base = |module: u32| {
-            let found = meta.modules.get(module as usize).zip(moved.get(module as usize));
-            found.map_or(0, |(module, moved)| module.bias.wrapping_add(*moved))
+        let address = |(index, site): (u64, &Site)| match meta.modules.get(site.module as usize) {
+            Some(module) if module.range.0 < module.range.1 => {
+                let moved = moved.get(site.module as usize).copied().unwrap_or(0);
+                module.bias.wrapping_add(moved).wrapping_add(site.address)
+            }
+            _ => NUMBERED + index * APART,
         };
-        let mut sites: Vec<u64> =
-            meta.sites.iter().map(|site| base(site.module).wrapping_add(site.address)).collect();
+        let mut sites: Vec<u64> = (0..).zip(&meta.sites).map(address).collect();
         sites.push(UNKNOWN);
         Self {
             meta,
@@ -182,6 +189,32 @@ mod tests {
             bias: range.0,
             range,
             unloaded_ticks: None,
+        }
+    }
+
+    #[test]
+    fn functions_without_an_address_have_symbols_of_their_own() {
+        let mut meta = Meta::default();
+        for (id, name) in [(0, "sys_read"), (1, "app.handle"), (1, "app.main")] {
+            meta.modules.resize(meta.modules.len().max(id + 1), module(id as u32, "[python]", (0, 0)));
+            meta.sites.push(Site {
+                id: SiteId(meta.sites.len() as u32),
+                module: id as u32,
+                address: 0,
+                size: 0,
+                name: name.into(),
+                aliases: Vec::new(),
+                kind: String::new(),
+                tracers: 0,
+                captured: None,
+            });
+        }
+        let names = Names::new(&meta, false);
+        let mut addresses = Addresses::new(&meta, &names);
+        let all: Vec<u64> = (0..3).map(|site| addresses.function(SiteId(site))).collect();
+        let listed = addresses.kallsyms();
+        for (address, name) in all.iter().zip(["sys_read", "app.handle", "app.main"]) {
+            assert!(listed.contains(&format!("{address:016x} t {name}\t")), "{listed}");
         }
     }
 

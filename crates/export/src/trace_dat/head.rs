@@ -154,8 +154,11 @@ impl Head {
             events.extend_from_slice(&sized(text));
         }
         let mut sched = 1_u32.to_le_bytes().to_vec();
-        sched.extend_from_slice(b"sched\0\x01\0\0\0");
-        sched.extend_from_slice(&sized(formats::SCHED_SWITCH.1));
+        sched.extend_from_slice(b"sched\0");
+        sched.extend_from_slice(&(formats::SCHED.len() as u32).to_le_bytes());
+        for (_, text) in formats::SCHED {
+            sched.extend_from_slice(&sized(text));
+        }
         let mut symbols = (self.kallsyms.len() as u32).to_le_bytes().to_vec();
         symbols.extend_from_slice(self.kallsyms.as_bytes());
         [

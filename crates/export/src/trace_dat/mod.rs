@@ -18,7 +18,7 @@ use calltap_analysis::run_threads;
 use calltap_analysis::states::{SAYS_LEFT, SAYS_RUNNING, SAYS_UNKNOWN};
 use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Stretch, Totals, Visitor};
 use calltap_ringbuffer::{Stream, record};
-use calltap_trace::{RunState, ThreadId};
+use calltap_trace::{KernelLog, RunState, ThreadId, Waking};
 use head::Head;
 use lanes::Lanes;
 use std::io::{self, Write};
@@ -33,9 +33,10 @@ const DEEPEST: u32 = 500;
 /// Writes a trace.dat. Calls recorded by the function tracer are `function` events, those of the
 /// function_graph tracer `funcgraph_entry` and `funcgraph_exit`; a call recorded by both is two
 /// events. Where a thread did not run, its stream's processor has `sched_switch` events to no
-/// thread and back, with state S or R. A call that had not returned at the end has no exit. Where
-/// events were lost, readers report how many are missing. Returns without a recorded entry are left
-/// out: a reader would match a return with a preceding entry of the same function.
+/// thread and back, with state S or R, and between them a `sched_waking` event where the trace has
+/// the wakeup. A call that had not returned at the end has no exit. Where events were lost, readers
+/// report how many are missing. Returns without a recorded entry are left out: a reader would match
+/// a return with a preceding entry of the same function.
 pub fn trace_dat(
     source: &dyn Source,
     options: &Options,
@@ -60,6 +61,9 @@ pub fn trace_dat(
         page: 0,
         last: 0,
         unknown: None,
+        off: None,
+        begun: None,
+        wakings: None,
         to: None,
     };
     exporter.last = exporter.start();
@@ -112,12 +116,23 @@ struct Exporter<'a> {
     /// End of the time in which the thread's state is unknown, in ticks, and whether that was
     /// written.
     unknown: Option<(u64, bool)>,
+    /// The last interval in which the thread did not run, until its end is written: behind a wait
+    /// that ended with a wakeup comes another, without a context switch between them.
+    off: Option<(ThreadId, Stretch)>,
+    /// The thread, once an event of it was written.
+    begun: Option<ThreadId>,
+    /// Wakeups of the thread of which one was written last.
+    wakings: Option<(ThreadId, KernelLog<Waking>)>,
     /// Output of the second pass.
     to: Option<(Vec<u8>, &'a mut dyn Write)>,
 }
 
+/// The thread that runs where the program's does not.
+const NO_TASK: (u32, &str) = (0, "swapper");
+
 impl Visitor for Exporter<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        self.begin(thread, enter.ticks);
         self.note_running(thread, enter.ticks);
         if enter.is_rest {
             // The entry is where the call began: a second entry would be a second call.
@@ -166,26 +181,32 @@ impl Visitor for Exporter<'_> {
             RunState::Unknown => return self.note_unknown(thread, stretch),
             RunState::Running => return,
         };
-        self.note_running(thread, stretch.from);
-        // From here on the switch events show the thread's state.
-        self.unknown = None;
-        let tid = self.tid(thread);
-        let own = (
-            tid,
-            self.source.meta().threads.get(thread.0 as usize).map_or("", |thread| thread.comm.as_str()),
-        );
-        let none = (0, "swapper");
-        self.put(self.source.to_ns(stretch.from), &record::sched_switch(own, sleeps, none));
-        self.put(self.source.to_ns(stretch.to), &record::sched_switch(none, false, own));
+        let is_woken = stretch.state == RunState::Runnable
+            && self
+                .off
+                .take_if(|(_, wait)| wait.state == RunState::Blocked && wait.to == stretch.from)
+                .is_some();
+        let from = self.source.to_ns(stretch.from);
+        if is_woken {
+            self.waking(thread, stretch.from);
+        } else {
+            self.note_running(thread, stretch.from);
+            // From here on the switch events show the thread's state.
+            self.unknown = None;
+            self.put(from, &record::sched_switch(self.task(thread), sleeps, NO_TASK));
+        }
+        self.off = Some((thread, *stretch));
     }
 
     fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {
+        self.end_off();
         // The recorder does not know the time of a loss in a thread without other events.
         self.last = self.source.to_ns(ticks).max(self.start());
         self.stream.miss(u64::from(entries) + u64::from(exits));
     }
 
     fn unreadable(&mut self, _: ThreadId, events: u64) {
+        self.end_off();
         self.stream.miss(events);
     }
 
@@ -194,6 +215,7 @@ impl Visitor for Exporter<'_> {
     }
 
     fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
+        self.end_off();
         if self.stream.owes_missed() {
             // Only an event can carry the number of events missing before it, and the next event
             // belongs to another thread.
@@ -211,7 +233,7 @@ impl Visitor for Exporter<'_> {
             self.stream.restart();
         }
         self.last = self.start();
-        self.unknown = None;
+        (self.unknown, self.begun) = (None, None);
         self.write(false)
     }
 }
@@ -252,7 +274,56 @@ impl Exporter<'_> {
         self.put(self.source.to_ns(ticks), &record);
     }
 
+    fn task(&self, thread: ThreadId) -> (u32, &'_ str) {
+        let comm = self.source.meta().threads.get(thread.0 as usize).map_or("", |thread| &thread.comm);
+        (self.tid(thread), comm)
+    }
+
+    /// Writes that a thread runs at its first event, if its states are known.
+    fn begin(&mut self, thread: ThreadId, ticks: u64) {
+        if self.begun == Some(thread) {
+            return;
+        }
+        self.begun = Some(thread);
+        // If they cannot be read, they are unknown.
+        let switches = self.source.switches(thread).ok().flatten().unwrap_or_default();
+        let before = switches.partition_point(|switch| switch.at <= ticks);
+        let switch = before.checked_sub(1).and_then(|before| switches.get(before));
+        if switch.is_some_and(|switch| switch.to == RunState::Running) {
+            let record = record::sched_switch(NO_TASK, false, self.task(thread));
+            self.put(self.source.to_ns(ticks), &record);
+        }
+    }
+
+    /// Writes the wakeup of a thread.
+    fn waking(&mut self, thread: ThreadId, ticks: u64) {
+        let known = self.wakings.take().filter(|(of, _)| *of == thread);
+        // If they cannot be read, the waker is unknown.
+        let known = known.unwrap_or_else(|| (thread, self.source.wakings(thread).unwrap_or_default()));
+        let entries = &known.1.entries;
+        let found = entries.binary_search_by_key(&ticks, |waking| waking.at).ok();
+        let waking = found.and_then(|index| entries.get(index));
+        let (waker, interrupt) = waking.map_or((0, false), |waking| (waking.tid, waking.interrupt));
+        self.wakings = Some(known);
+        let processor = self.pages.len() as u32;
+        let record = record::sched_waking(waker, interrupt, self.task(thread), processor);
+        self.put_now(self.source.to_ns(ticks), &record);
+    }
+
+    /// Writes that the thread runs again.
+    fn end_off(&mut self) {
+        if let Some((thread, stretch)) = self.off.take() {
+            let record = record::sched_switch(NO_TASK, false, self.task(thread));
+            self.put_now(self.source.to_ns(stretch.to), &record);
+        }
+    }
+
     fn put(&mut self, time: u64, record: &[u8]) {
+        self.end_off();
+        self.put_now(time, record);
+    }
+
+    fn put_now(&mut self, time: u64, record: &[u8]) {
         self.last = time;
         let Self { stream, page, to, .. } = self;
         stream.push(time, record, |full| take(full, page, to));

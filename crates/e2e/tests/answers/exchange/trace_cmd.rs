@@ -134,6 +134,7 @@ impl Report {
             "funcgraph_entry" => self.enter(tid, time, info),
             "funcgraph_exit" => self.exit(tid, info),
             "sched_switch" => self.switch(time.unwrap_or(0), info),
+            "sched_waking" => {}
             "print" => self.print(tid, info),
             other => panic!("an event {other}"),
         }
@@ -372,7 +373,7 @@ fn in_kernelshark(what: &str, file: &Path, all: &ByThread<Call>, graph: bool, fu
             "missed_events" => {
                 missed += info.trim_start_matches("missed_events=").parse::<u64>().expect("a count")
             }
-            "ftrace/print" | "sched/sched_switch" => {}
+            "ftrace/print" | "sched/sched_switch" | "sched/sched_waking" => {}
             other => panic!("{what}: an event {other}"),
         }
     }
