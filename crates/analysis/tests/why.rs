@@ -176,6 +176,7 @@ fn locks_are_named_by_symbol() {
     assert_eq!((&lock["total_ns"], &lock["max_ns"]), (&16_000_000.into(), &16_000_000.into()));
     assert_eq!(lock["waits_in"][0]["function"], "want_lock");
     assert_eq!(lock["woken_in"][0]["function"], "evict");
+    assert_eq!(lock["waits_in"][0]["path"].as_array().map(Vec::len), Some(2), "{lock:#}");
     assert_eq!(answer["locks"].as_array().map(Vec::len), Some(1), "a read is no lock");
 }
 

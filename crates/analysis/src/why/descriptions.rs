@@ -146,11 +146,6 @@ impl<'t> Descriptions<'t> {
         path
     }
 
-    /// Returns the innermost open call.
-    pub(crate) fn innermost(&self, moment: Moment) -> Option<String> {
-        self.program_calls(moment).last().map(|frame| self.frame(frame))
-    }
-
     /// Returns the open calls, outermost first, without the system call that the innermost of them
     /// has made.
     fn program_calls(&self, moment: Moment) -> &[Frame] {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Number of waiting functions and of waking functions that are named.
+/// Number of paths of waiters and of wakers that the text shows.
 const SHOWN: usize = 3;
 
 /// A wait, with its open questions.
@@ -36,10 +36,14 @@ struct Lock {
     waits: u64,
     total: u64,
     longest: u64,
-    /// Ticks by function.
-    waiters: Vec<(String, u64)>,
-    wakers: Vec<(String, u64)>,
+    /// Ticks by path, longest first.
+    waiters: Vec<(Path, u64)>,
+    wakers: Vec<(Path, u64)>,
 }
+
+/// The calls in which a thread waited, or woke another, innermost first; or one text that says who
+/// did so.
+type Path = Vec<String>;
 
 /// Returns the answer to `locks`, as text or JSON.
 pub fn locks(
@@ -67,6 +71,8 @@ pub fn locks(
     chains.stacks.answer(source)?;
     let unknown = super::text::unknown(source.meta(), source.has_switches(), chains.know_wakers()?);
     let descriptions = Descriptions::new(source, &names, &chains.stacks);
+    let is_known = source.has_switches()
+        && source.meta().kernel_events.as_ref().is_some_and(|events| events.system_calls);
     let mut locks: Vec<Lock> = waits.into_iter().map(|(at, waits)| lock(&descriptions, at, &waits)).collect();
     locks.sort_by_key(|lock| std::cmp::Reverse(lock.total));
     locks.truncate(limit.unwrap_or(usize::MAX));
@@ -74,7 +80,7 @@ pub fn locks(
         let rows: Vec<Value> = locks.iter().map(|lock| row(&descriptions, lock)).collect();
         let object = json!({
             "calltap_locks": 1,
-            "locks": rows,
+            "locks": Some(rows).filter(|rows| is_known || !rows.is_empty()),
             "unknown": unknown,
             disabled::KEY: disabled::functions(source.meta(), &names),
             left_out::KEY: left_out::by_rules(source),
@@ -84,7 +90,7 @@ pub fn locks(
     let mut text = left_out::lines(source);
     text.extend(unknown.iter().map(|line| format!("# {line}\n")));
     if locks.is_empty() {
-        text += "no waits\n";
+        text += if is_known { "no waits\n" } else { "waits are not known\n" };
         return Ok(text);
     }
     let _ = writeln!(text, "{:>8} {:>12} {:>12}  LOCK", "WAITS", "TOTAL", "LONGEST");
@@ -93,38 +99,43 @@ pub fn locks(
         let (total, longest) = (time(lock.total), time(lock.longest));
         let own = if lock.recorder { " (waits for calltap)" } else { "" };
         let _ = writeln!(text, "{:>8} {total:>12} {longest:>12}  {}{own}", lock.waits, lock.place);
-        for (what, functions) in [("waits in", &lock.waiters), ("woken in", &lock.wakers)] {
-            let shown: Vec<String> = functions
-                .iter()
-                .take(SHOWN)
-                .map(|(function, ticks)| format!("{function} {}", time(*ticks)))
-                .collect();
-            let _ = writeln!(text, "{:36}{what} {}", "", shown.join(", "));
+        for (what, paths) in [("waits in", &lock.waiters), ("woken in", &lock.wakers)] {
+            for (path, ticks) in paths.iter().take(SHOWN) {
+                let _ = writeln!(text, "{:>22} {what} {}", time(*ticks), path.join(" <- "));
+            }
+            if let Some(more) = paths.len().checked_sub(SHOWN + 1) {
+                let _ = writeln!(text, "{:>22} {what} {} more", "", more + 1);
+            }
         }
     }
     Ok(text)
 }
 
 fn lock(descriptions: &Descriptions<'_>, (process, address): (u32, u64), waits: &[Wait]) -> Lock {
-    let (mut waiters, mut wakers) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, u64>::new());
+    let (mut waiters, mut wakers) = (BTreeMap::<Path, u64>::new(), BTreeMap::<Path, u64>::new());
     for wait in waits {
-        let outside = |thread: ThreadId| format!("{}, outside of traced calls", descriptions.thread(thread));
-        let waiter = descriptions.innermost(wait.at).unwrap_or_else(|| outside(wait.thread));
+        let calls = |thread: ThreadId, at: Moment| match descriptions.path(at, None) {
+            path if path.is_empty() => {
+                vec![format!("{}, outside of traced calls", descriptions.thread(thread))]
+            }
+            path => path,
+        };
+        let waiter = calls(wait.thread, wait.at);
         let waker = match &wait.waker {
-            Waker::Unknown | Waker::NotRecorded => "(unknown)".to_owned(),
-            Waker::GoRuntime(_) => "the Go runtime".to_owned(),
-            Waker::Interrupt => "an interrupt".to_owned(),
-            Waker::Recorder => "calltap".to_owned(),
-            Waker::Other { pid, comm, .. } => format!("{comm} (process {pid})"),
-            Waker::Thread(thread, at) => descriptions.innermost(*at).unwrap_or_else(|| outside(*thread)),
+            Waker::Unknown | Waker::NotRecorded => vec!["(unknown)".to_owned()],
+            Waker::GoRuntime(_) => vec!["the Go runtime".to_owned()],
+            Waker::Interrupt => vec!["an interrupt".to_owned()],
+            Waker::Recorder => vec!["calltap".to_owned()],
+            Waker::Other { pid, comm, .. } => vec![format!("{comm} (process {pid})")],
+            Waker::Thread(thread, at) => calls(*thread, *at),
         };
         *waiters.entry(waiter).or_default() += wait.ticks;
         *wakers.entry(waker).or_default() += wait.ticks;
     }
-    let sorted = |functions: BTreeMap<String, u64>| {
-        let mut functions: Vec<(String, u64)> = functions.into_iter().collect();
-        functions.sort_by_key(|(_, ticks)| std::cmp::Reverse(*ticks));
-        functions
+    let sorted = |paths: BTreeMap<Path, u64>| {
+        let mut paths: Vec<(Path, u64)> = paths.into_iter().collect();
+        paths.sort_by_key(|(_, ticks)| std::cmp::Reverse(*ticks));
+        paths
     };
     let recorder = descriptions.address(process, address).is_some_and(|address| address.recorder);
     Lock {
@@ -142,8 +153,10 @@ fn lock(descriptions: &Descriptions<'_>, (process, address): (u32, u64), waits: 
 
 fn row(descriptions: &Descriptions<'_>, lock: &Lock) -> Value {
     let ns = |ticks: u64| descriptions.source.duration_ns(ticks);
-    let functions = |functions: &[(String, u64)]| -> Vec<Value> {
-        functions.iter().map(|(function, ticks)| json!({ "function": function, "ns": ns(*ticks) })).collect()
+    let paths = |paths: &[(Path, u64)]| -> Vec<Value> {
+        let entry =
+            |(path, ticks): &(Path, u64)| json!({ "function": path.first(), "path": path, "ns": ns(*ticks) });
+        paths.iter().map(entry).collect()
     };
     let pid = descriptions.source.meta().processes.get(lock.process as usize).map(|process| process.pid);
     json!({
@@ -155,7 +168,7 @@ fn row(descriptions: &Descriptions<'_>, lock: &Lock) -> Value {
         "waits": lock.waits,
         "total_ns": ns(lock.total),
         "max_ns": ns(lock.longest),
-        "waits_in": functions(&lock.waiters),
-        "woken_in": functions(&lock.wakers),
+        "waits_in": paths(&lock.waiters),
+        "woken_in": paths(&lock.wakers),
     })
 }
