@@ -12,10 +12,15 @@ const LOCK: u64 = 0x404040;
 /// Makes a recording in which main waits for a lock of a worker, which waits for a pipe that
 /// another process fills; both use some processor time.
 fn waiting() -> MemorySource {
-    let mut source = recording(
+    waiting_beside("")
+}
+
+/// Makes that recording with more threads.
+fn waiting_beside(others: &str) -> MemorySource {
+    let mut source = recording(&format!(
         "main: E handle @10ms; E want_lock @11ms; X want_lock @30ms; X handle @31ms
-         worker: E evict @5ms; E fill @8ms; X fill @27ms; X evict @29ms",
-    );
+         worker: E evict @5ms; E fill @8ms; X fill @27ms; X evict @29ms{others}"
+    ));
     let ms = 1_000_000;
     let switches = |list: &[(u64, RunState)]| -> Vec<Switch> {
         list.iter().map(|(at, to)| Switch { at: at * ms, to: *to }).collect()
@@ -65,6 +70,15 @@ fn a_chain_leads_from_the_slow_call_to_another_process() {
     let text = ask(&waiting(), false, false);
     let body = text.split_once("21.000").map(|(_, rest)| format!("21.000{rest}")).expect("the call");
     assert_eq!(body.trim_end(), expected.trim_end(), "{text}");
+}
+
+// Merging puts the kernel's calls into a thread of their own if the clocks are not the same.
+#[test]
+fn waker_is_the_thread_of_the_program_beside_that_of_the_kernel() {
+    let mut source = waiting_beside("\n kernel: E sys_write @6ms; X sys_write @28500us");
+    source.meta.threads[2].tid = source.meta.threads[1].tid;
+    let text = ask(&source, false, false);
+    assert!(text.contains("woken by worker-101 in evict\n"), "{text}");
 }
 
 #[test]

@@ -296,7 +296,9 @@ impl<'s> Chains<'s> {
         }
     }
 
-    /// Returns the traced thread that had this id at a time, as the kernel reuses ids.
+    /// Returns the traced thread that had this id at a time, as the kernel reuses ids. A merged trace
+    /// may have the calls of the program and of the kernel in two threads of one id: the program's
+    /// comes first.
     fn thread_at(&self, tid: u32, pid: u32, at: u64) -> Option<ThreadId> {
         let meta = self.source.meta();
         let is_of = |thread: &&ThreadId| {
@@ -304,8 +306,9 @@ impl<'s> Chains<'s> {
             process.and_then(|process| meta.processes.get(process)).is_some_and(|process| process.pid == pid)
         };
         let own: Vec<ThreadId> = self.threads.get(&tid)?.iter().filter(is_of).copied().collect();
-        let begun =
-            |thread: &&ThreadId| self.source.thread_span(**thread).is_some_and(|(first, _)| first <= at);
-        own.iter().rfind(begun).or(own.first()).copied()
+        let span = |thread: &ThreadId| self.source.thread_span(*thread);
+        let lives = |thread: &&ThreadId| span(thread).is_some_and(|(first, last)| first <= at && at <= last);
+        let begun = |thread: &&ThreadId| span(thread).is_some_and(|(first, _)| first <= at);
+        own.iter().find(lives).or_else(|| own.iter().rfind(begun)).or(own.first()).copied()
     }
 }
