@@ -10,6 +10,7 @@ pub(crate) mod movable;
 pub(crate) mod nops;
 pub(crate) mod padding;
 pub(crate) mod prologue;
+pub(crate) mod red_zone;
 pub(crate) mod return_address;
 pub(crate) mod search;
 pub(crate) mod stack_check;

@@ -79,8 +79,13 @@ const GO_UNCHECKED: &[fn(&GoFacts<'_>) -> Option<Reason>] = &[
 ];
 
 /// Rules for a function, however it would be patched.
-const FUNCTION: &[fn(&FunctionFacts<'_>) -> Option<Reason>] =
-    &[function::is_entry_point, function::is_of_ocaml, function::has_odd_stack, function::may_be_part];
+const FUNCTION: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
+    function::is_entry_point,
+    function::is_of_ocaml,
+    function::has_odd_stack,
+    function::reads_red_zone,
+    function::may_be_part,
+];
 
 /// Rules for a jump over the prologue.
 const PROLOGUE: &[fn(&PrologueFacts<'_>) -> Option<Reason>] = &[

@@ -144,6 +144,9 @@ reasons! {
         "a fault in its first or last instructions may throw an exception (-fnon-call-exceptions), and their copy has no unwinding information",
         "trace its callers";
     OddStack = "odd-stack", "the top of its stack is not a return address at entry", "trace its callers";
+    ReadsRedZone { at: u64 } = "reads-red-zone",
+        "its instruction at {at:#x} reads below the stack what the function has not written: other functions jump to it with data there",
+        "trace its callers";
     NoInstructions = "no-instructions", "its first bytes are not instructions", "none: it is data, or encrypted";
     FarTransfer = "far-transfer", "it begins with a far transfer", "trace its callers";
     SystemCall = "system-call", "it begins with a system call, in which threads wait", "trace its callers";

@@ -60,6 +60,17 @@ fn label_behind_pushed_frame_is_no_function() {
     assert!(found[1].contains("prologue+0"), "{found:?}");
 }
 
+// Assembly gives shared ends of functions symbols of their own; leaf functions jump there with data
+// below the stack.
+#[test]
+fn code_that_reads_the_red_zone_of_others_is_no_function() {
+    let reads = "mov -8(%rsp), %rax; sub -16(%rsp), %rax; xor -120(%rsp), %rax; ret";
+    check("shared_end", reads, "at 0x");
+    check("shared_end", reads, "reads below the stack what the function has not written");
+    check("own_data", "mov %rdi, -8(%rsp); mov -8(%rsp), %rax; nop; ret", "prologue+0");
+    check("frame", "sub $24, %rsp; mov 8(%rsp), %rax; add $24, %rsp; ret", "prologue+0");
+}
+
 // A hook at the end of the stack would not be taken for OCaml code by its runtime.
 #[test]
 fn code_of_ocaml_is_left_alone() {

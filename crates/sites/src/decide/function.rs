@@ -1,6 +1,7 @@
 //! Rules for a function without room, however it would be patched.
 
 use super::facts::FunctionFacts;
+use crate::code::red_zone;
 use crate::discover::parts::Unproven;
 use crate::reason::Reason;
 
@@ -56,6 +57,14 @@ pub(super) fn has_odd_stack(facts: &FunctionFacts<'_>) -> Option<Reason> {
     let FunctionFacts { file, address, .. } = *facts;
     let is_part = file.frames.get(&address) == Some(&false) || file.rows.is_within_frame(address);
     is_part.then_some(Reason::OddStack)
+}
+
+/// Whether it reads data that another function has left in its red zone.
+pub(super) fn reads_red_zone(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let FunctionFacts { file, at, end, .. } = *facts;
+    let code = file.image.tail(at, end.saturating_sub(at));
+    let pc = red_zone::reads_unwritten(code, at)?;
+    Some(Reason::ReadsRedZone { at: pc })
 }
 
 /// Whether it is not proven to be a function. Code without references never runs, unless an

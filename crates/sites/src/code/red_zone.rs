@@ -1,0 +1,98 @@
+//! Reads below the stack pointer at the beginning of a function.
+//!
+//! No caller passes anything there: a call writes its return address to that memory, and so does a
+//! signal before the function begins. Code that reads it before it has written it continues another
+//! function, which jumps there with data in its red zone. A symbol alone does not tell them apart:
+//! assembly names such shared ends, too.
+
+use super::decode::instructions;
+use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess, Register};
+use std::ops::Range;
+
+/// Instructions that are looked at.
+const MOST: usize = 32;
+/// The red zone: behind it, compilers touch pages to see whether the stack may grow that far.
+const RED_ZONE: Range<i64> = -128..0;
+
+/// Returns the address of the first instruction that reads the red zone where nothing in front of
+/// it has written. Looks at the code from the entry on, up to the first change of the stack pointer
+/// and the first jump that is always taken.
+pub(crate) fn reads_unwritten(code: &[u8], address: u64) -> Option<u64> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut written: Vec<Range<i64>> = Vec::new();
+    for instruction in instructions(code, address).take(MOST) {
+        if instruction.is_stack_instruction() {
+            return None;
+        }
+        let info = factory.info(&instruction);
+        for memory in info.used_memory() {
+            let from = memory.displacement() as i64;
+            if memory.base() != Register::RSP || memory.index() != Register::None || !RED_ZONE.contains(&from)
+            {
+                continue;
+            }
+            let bytes = from..from + memory.memory_size().size().max(1) as i64;
+            match memory.access() {
+                OpAccess::Read | OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
+                    let is_written =
+                        written.iter().any(|known| known.start < bytes.end && bytes.start < known.end);
+                    if !is_written {
+                        return Some(instruction.ip());
+                    }
+                }
+                OpAccess::Write | OpAccess::CondWrite => written.push(bytes),
+                _ => {}
+            }
+        }
+        let writes = |access| {
+            matches!(
+                access,
+                OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite
+            )
+        };
+        let moves_stack = info
+            .used_registers()
+            .iter()
+            .any(|used| used.register().full_register() == Register::RSP && writes(used.access()));
+        let goes_on =
+            matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+        if moves_stack || !goes_on {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reads_unwritten;
+
+    #[test]
+    fn only_memory_that_was_not_written_counts() {
+        let cases: &[(&[u8], Option<u64>)] = &[
+            // mov rax, [rsp-8]; ret
+            (b"\x48\x8b\x44\x24\xf8\xc3", Some(0)),
+            // mov [rsp-8], edi; mov rax, [rsp-8]; ret
+            (b"\x89\x7c\x24\xf8\x48\x8b\x44\x24\xf8\xc3", None),
+            // mov [rsp-8], rdi; add rax, [rsp-16]
+            (b"\x48\x89\x7c\x24\xf8\x48\x03\x44\x24\xf0", Some(5)),
+            // xor [rsp-4], edi: reads it first
+            (b"\x31\x7c\x24\xfc", Some(0)),
+            // mov rax, [rsp+8]
+            (b"\x48\x8b\x44\x24\x08", None),
+            // lea rax, [rsp-8]; prefetcht0 [rsp-8]
+            (b"\x48\x8d\x44\x24\xf8\x0f\x18\x4c\x24\xf8", None),
+            // or qword [rsp-0x1020], 0: a probe of the stack
+            (b"\x48\x83\x8c\x24\xe0\xef\xff\xff\x00", None),
+            // push rbx; mov rax, [rsp-8]; and sub rsp, 8; mov rax, [rsp-8]
+            (b"\x53\x48\x8b\x44\x24\xf8", None),
+            (b"\x48\x83\xec\x08\x48\x8b\x44\x24\xf8", None),
+            // test edi, edi; je +5; mov rax, [rsp-8]; and jmp +0; mov rax, [rsp-8]
+            (b"\x85\xff\x74\x05\x48\x8b\x44\x24\xf8", Some(4)),
+            (b"\xeb\x00\x48\x8b\x44\x24\xf8", None),
+        ];
+        for (code, expected) in cases {
+            assert_eq!(reads_unwritten(code, 0), *expected, "{code:x?}");
+        }
+    }
+}
