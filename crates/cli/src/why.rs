@@ -127,8 +127,8 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
     let starts = matches!(subject, Subject::Program(_));
     let mut words = Selection {
         tracers: calltap_selection::tracers(&[TracerKind::FunctionGraph]),
-        filter: arguments.texts("filter"),
-        notrace: arguments.texts("notrace"),
+        filter: arguments.names("filter"),
+        notrace: arguments.names("notrace"),
         int3: arguments.is_set("allow-int3"),
         futures: matches!(question, Question::Futures(_)),
         ..Selection::default()

@@ -49,6 +49,8 @@ pub(crate) struct ThreadOutput {
     pub(crate) states: States,
     pub(crate) wakings: Log<Waking>,
     pub(crate) system_calls: Log<SystemCall>,
+    /// Whether system calls are among its events.
+    pub(crate) called: bool,
 }
 
 impl ThreadOutput {
@@ -63,6 +65,7 @@ impl ThreadOutput {
             states: States::default(),
             wakings: Log::default(),
             system_calls: Log::default(),
+            called: false,
         }
     }
 

@@ -115,7 +115,8 @@ fn kernel(directory: &Path, session: Session, scale: impl Fn(u64) -> u64) -> Pat
     let calls = [(enter, Edge::Enter([5; 6])), (end, Edge::Exit(1))];
     let calls = calls.map(|(at, edge)| SystemCall { at, number: 0, edge });
     writer.system_calls(ThreadId(0), enter, &calls, end).unwrap();
-    let told = KernelEvents { wakings: true, system_calls: true, ..KernelEvents::default() };
+    let called = (0..3).map(ThreadId).collect();
+    let told = KernelEvents { wakings: true, system_calls: true, called, ..KernelEvents::default() };
     writer.record(&Record::KernelEvents(told)).unwrap();
     finish(writer);
     path
@@ -124,7 +125,7 @@ fn kernel(directory: &Path, session: Session, scale: impl Fn(u64) -> u64) -> Pat
 fn joined(paths: &[&Path], output: &Path) -> Result<Joined, Refused> {
     let open = |path: &&Path| Recording {
         name: path.file_name().unwrap().to_string_lossy().into_owned(),
-        reader: TraceReader::open(path).unwrap(),
+        reader: TraceReader::open_stored(path).unwrap(),
     };
     join(&paths.iter().map(open).collect::<Vec<_>>(), Others::Kept, output)
 }
@@ -236,6 +237,35 @@ fn recordings_of_other_clocks_are_aligned() {
     assert_eq!(tids, [7, 8, 7, 8, 9]);
     let switches = Source::switches(&reader, ThreadId(0)).unwrap().unwrap();
     assert_eq!(switches[1], Switch { at: 2650, to: RunState::Blocked });
+}
+
+#[test]
+fn system_calls_of_a_program_stay_calls_beside_a_recording_of_the_kernel() {
+    let directory = TempDir::new().unwrap();
+    let (path, output) = (directory.path().join("called.data"), directory.path().join("merged.data"));
+    let own = [(2000, 0, EventKind::Entry), (8000, 0, EXIT)];
+    let mut writer = write(&path, of(ClockKind::Tsc), (7, "app"), &[7, 8], &["main"], &[&own, &own]);
+    writer.record(&Record::Clock(ClockPair { ticks: 0, monotonic_ns: 0 })).unwrap();
+    writer.record(&Record::Clock(ClockPair { ticks: 10_000, monotonic_ns: 10_000 })).unwrap();
+    for thread in [0, 1].map(ThreadId) {
+        let calls = [(4000, Edge::Enter([5; 6])), (5000, Edge::Exit(1))];
+        let calls = calls.map(|(at, edge)| SystemCall { at, number: 0, edge });
+        writer.system_calls(thread, 1000, &calls, 9000).unwrap();
+    }
+    let told = KernelEvents { system_calls: true, ..KernelEvents::default() };
+    writer.record(&Record::KernelEvents(told)).unwrap();
+    finish(writer);
+    // Thread 7 has a function of the kernel in its system call, thread 8 has none.
+    let kernel = directory.path().join("kernel.data");
+    let seven = [(4200, 0, EventKind::Entry), (4300, 0, EXIT)];
+    finish(write(&kernel, of(ClockKind::Tsc), (0, "[all tasks]"), &[7], &["vfs_read"], &[&seven]));
+    joined(&[&path, &kernel], &output).unwrap();
+    let reader = TraceReader::open(&output).unwrap();
+    let names = |thread| events(&reader, thread).into_iter().map(|event| event.1).collect::<Vec<_>>();
+    assert_eq!(names(0), ["main", "vfs_read", "vfs_read", "main"]);
+    assert_eq!(names(1), ["main", "sys_read", "sys_read", "main"]);
+    let notes = &reader.meta().notes;
+    assert!(notes.iter().any(|note| note.starts_with("system calls are not shown as calls")), "{notes:?}");
 }
 
 #[test]

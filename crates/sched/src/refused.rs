@@ -44,9 +44,13 @@ pub enum Cause {
         threads: usize,
         /// Number of events for each thread.
         events: usize,
+        /// Descriptors that calltap keeps for other uses.
+        spare: u64,
         /// Limit of descriptors.
         limit: u64,
     },
+    /// The kernel's rings are locked memory, of which the user may have no more.
+    LockedMemory,
     /// The process does not exist any more.
     Gone,
     /// Another error.
@@ -80,6 +84,14 @@ impl Cause {
             }
             Some(libc::ESRCH) => Cause::Gone,
             _ => Cause::Other(error),
+        }
+    }
+
+    /// Returns the cause why a ring of the smallest size could not be mapped.
+    pub(crate) fn of_ring(error: io::Error) -> Cause {
+        match error.raw_os_error() {
+            Some(libc::EPERM) => Cause::LockedMemory,
+            _ => Cause::new(error),
         }
     }
 
@@ -119,11 +131,12 @@ impl fmt::Display for Refused {
                 "tracefs, which numbers the kernel's tracepoints, is for root ({error}; 'mount -o remount,mode=755 /sys/kernel/tracing' and CAP_PERFMON allow it)"
             ),
             Cause::Namespace => out.write_str("calltap runs in a pid namespace, and the kernel reports ids of the first one"),
-            Cause::Descriptors { threads, events, limit } => write!(
+            Cause::Descriptors { threads, events, spare, limit } => write!(
                 out,
-                "{threads} threads take {} file descriptors, and this process may have {limit} ('ulimit -n' allows more)",
+                "{threads} threads take {} file descriptors beside {spare} for other uses, and this process may have {limit} ('ulimit -n' allows more)",
                 threads * events
             ),
+            Cause::LockedMemory => out.write_str("this user may lock no more memory, and the kernel's rings are locked ('ulimit -l', or 'sysctl kernel.perf_event_mlock_kb', allows more)"),
             Cause::Gone => out.write_str("the process has ended"),
             Cause::Other(error) => write!(out, "perf_event_open failed: {error}"),
         }

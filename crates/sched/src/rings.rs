@@ -78,7 +78,7 @@ impl Opening {
             ring.share(&event).map_err(Cause::new)?;
             self.events.push(event);
         } else {
-            self.rings.push((cpu, ring_for(event, self.ring).map_err(Cause::new)?));
+            self.rings.push((cpu, ring_for(event, self.ring).map_err(Cause::of_ring)?));
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ fn make_room(threads: usize, events: usize) -> Result<(), Cause> {
     if current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    let refused = |limit| Cause::Descriptors { threads, events, limit };
+    let refused = |limit| Cause::Descriptors { threads, events, spare: SPARE_DESCRIPTORS, limit };
     if let Some(limit) = maximum.filter(|maximum| *maximum < needed) {
         return Err(refused(limit));
     }

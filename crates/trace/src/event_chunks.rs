@@ -43,7 +43,9 @@ impl EventChunks {
     /// Adds the system calls of threads to their events from now on, and to the functions.
     pub(crate) fn add_system_calls(&mut self, meta: &mut Meta) -> Result<(), Error> {
         let mut numbers = BTreeSet::new();
-        let threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();
+        let mut threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();
+        let have_them = meta.kernel_events.iter().flat_map(|events| &events.called);
+        have_them.for_each(|thread| drop(threads.remove(thread)));
         for thread in threads.into_iter().filter(|thread| self.span(*thread).is_some()) {
             let log: KernelLog<SystemCall> = self.log(Kind::SystemCalls, thread)?;
             numbers.extend(log.entries.iter().map(|call| call.number));

@@ -104,9 +104,7 @@ impl TraceReader {
         about_clock.into_iter().for_each(|complaint| complaints.add(complaint));
         let events = chunks.iter().map(|entry| u64::from(entry.header.span().events)).sum();
         let mut chunks = EventChunks::new(source, Spares::new(scratch), chunks, kernel, clock);
-        // An imported recording of the kernel has its system calls among its events.
-        let has_calls = meta.modules.iter().any(|module| module.path == system_calls::MODULE);
-        if adds_calls && !has_calls {
+        if adds_calls {
             chunks.add_system_calls(&mut meta)?;
         }
         Ok(Self { chunks: Arc::new(chunks), meta, complaints: complaints.finish(), events })

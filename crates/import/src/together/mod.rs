@@ -212,11 +212,19 @@ fn facts(
         records.into_iter().flatten().chain(kept).try_for_each(|record| trace.record(&record))?;
     }
     losses.into_values().try_for_each(|loss| trace.record(&Record::Loss(loss)))?;
-    kernel_facts(recordings, trace)
+    kernel_facts(recordings, tables, nested, trace)
 }
 
+/// Note in a trace with functions of the kernel and system calls of other recordings.
+const SILENT: &str = "system calls are not shown as calls in threads with functions of the kernel, whose place in them is not known; 'calltap why' names those that threads waited in";
+
 /// Writes whether the kernel's events were recorded.
-fn kernel_facts(recordings: &[Recording], trace: &mut TraceWriter) -> Result<(), Refused> {
+fn kernel_facts(
+    recordings: &[Recording],
+    tables: &Tables,
+    nested: &HashMap<ThreadId, Counts>,
+    trace: &mut TraceWriter,
+) -> Result<(), Refused> {
     let metas = || recordings.iter().map(|recording| recording.reader.meta());
     if metas().any(|meta| meta.scheduling.is_some()) {
         let all = metas().filter_map(|meta| meta.scheduling.as_ref());
@@ -226,9 +234,10 @@ fn kernel_facts(recordings: &[Recording], trace: &mut TraceWriter) -> Result<(),
         trace.record(&Record::Scheduling(Scheduling { refused, lost }))?;
     }
     if metas().any(|meta| meta.kernel_events.is_some()) {
-        let all = metas().filter_map(|meta| meta.kernel_events.as_ref());
         let mut told = KernelEvents::default();
-        for events in all {
+        for (events, ids) in metas().map(|meta| meta.kernel_events.as_ref()).zip(&tables.ids) {
+            let Some(events) = events else { continue };
+            told.called.extend(events.called.iter().filter_map(|thread| ids.thread(*thread)));
             told.wakings |= events.wakings;
             told.system_calls |= events.system_calls;
             told.incidents |= events.incidents;
@@ -237,6 +246,27 @@ fn kernel_facts(recordings: &[Recording], trace: &mut TraceWriter) -> Result<(),
             told.lost += events.lost;
             told.recorder = if told.recorder == 0 { events.recorder } else { told.recorder };
         }
+        // A thread that has its log from a recording of the kernel has the calls in that one's thread.
+        for row in &tables.threads {
+            let Some(beside) = row.beside else { continue };
+            let of_kernel = recordings[beside.recording].reader.meta().kernel_events.as_ref();
+            let is_called = of_kernel.is_some_and(|events| events.called.contains(&beside.thread));
+            let own = || recordings[row.own.recording].reader.system_calls(row.own.thread);
+            if is_called && own()?.entries.is_empty() {
+                told.called.push(row.thread.id);
+            }
+        }
+        // A system call that a reader adds has no calls in it.
+        let with_functions =
+            nested.iter().filter(|(_, counts)| counts.entries > 0).map(|(thread, _)| *thread);
+        let silent: Vec<ThreadId> = with_functions.filter(|thread| !told.called.contains(thread)).collect();
+        if told.system_calls && !silent.is_empty() {
+            let text = SILENT.to_owned();
+            trace.record(&Record::Note { text })?;
+        }
+        told.called.extend(silent);
+        told.called.sort_unstable();
+        told.called.dedup();
         trace.record(&Record::KernelEvents(told))?;
     }
     Ok(())

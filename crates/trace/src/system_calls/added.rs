@@ -20,6 +20,8 @@ pub(crate) struct AddedCalls {
     places: HashMap<(u32, u64), String>,
     /// Process by thread.
     processes: Vec<u32>,
+    /// Threads that get none, see [`crate::KernelEvents::called`].
+    done: BTreeSet<ThreadId>,
     kept: Mutex<HashMap<ThreadId, Arc<[Call]>>>,
 }
 
@@ -36,10 +38,18 @@ pub(crate) struct Bounds {
 impl AddedCalls {
     /// Adds the system calls with these numbers to the functions of a trace.
     pub(crate) fn new(numbers: &BTreeSet<u32>, meta: &mut Meta) -> AddedCalls {
-        let module = meta.modules.len() as u32;
-        meta.modules.push(Module::without_file(module, 0, MODULE));
-        let mut sites = BTreeMap::new();
+        let known = meta.modules.iter().position(|module| module.path == MODULE);
+        let module = known.unwrap_or(meta.modules.len()) as u32;
+        if known.is_none() {
+            meta.modules.push(Module::without_file(module, 0, MODULE));
+        }
+        let own = meta.sites.iter().filter(|site| known.is_some() && site.module == module);
+        let mut sites: BTreeMap<u32, SiteId> =
+            own.filter_map(|site| Some((u32::try_from(site.address).ok()?, site.id))).collect();
         for number in numbers {
+            if sites.contains_key(number) {
+                continue;
+            }
             let id = SiteId(meta.sites.len() as u32);
             let name = names::name(*number).map_or_else(|| number.to_string(), str::to_owned);
             meta.sites.push(Site {
@@ -65,17 +75,22 @@ impl AddedCalls {
             sites,
             places: named.collect(),
             processes: meta.threads.iter().map(|thread| thread.process).collect(),
+            done: meta.kernel_events.iter().flat_map(|events| events.called.iter().copied()).collect(),
             kept: Mutex::default(),
         }
     }
 
-    /// Adds a thread's calls to the events of one of its chunks. `read` reads its log.
+    /// Adds a thread's calls to the events of one of its chunks, if they are not among them. `read`
+    /// reads its log.
     pub(crate) fn add<E>(
         &self,
         batch: &mut Batch,
         bounds: Bounds,
         read: impl FnOnce() -> Result<KernelLog<SystemCall>, E>,
     ) -> Result<(), E> {
+        if self.done.contains(&batch.thread) {
+            return Ok(());
+        }
         let all = self.of(batch.thread, read)?;
         let first = batch.events.first().map_or(0, |event| event.ticks);
         let start = match bounds.after {
