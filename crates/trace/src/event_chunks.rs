@@ -43,14 +43,14 @@ impl EventChunks {
     /// Adds the system calls of threads to their events from now on, and to the functions.
     pub(crate) fn add_system_calls(&mut self, meta: &mut Meta) -> Result<(), Error> {
         let mut numbers = BTreeSet::new();
-        let mut threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();
-        let have_them = meta.kernel_events.iter().flat_map(|events| &events.called);
-        have_them.for_each(|thread| drop(threads.remove(thread)));
-        for thread in threads.into_iter().filter(|thread| self.span(*thread).is_some()) {
+        let called: BTreeSet<ThreadId> =
+            meta.kernel_events.iter().flat_map(|events| events.called.iter().copied()).collect();
+        let threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();
+        for thread in threads.difference(&called).copied().filter(|thread| self.span(*thread).is_some()) {
             let log: KernelLog<SystemCall> = self.log(Kind::SystemCalls, thread)?;
             numbers.extend(log.entries.iter().map(|call| call.number));
         }
-        self.added = (!numbers.is_empty()).then(|| AddedCalls::new(&numbers, meta));
+        self.added = (!numbers.is_empty()).then(|| AddedCalls::new(&numbers, called, meta));
         Ok(())
     }
 

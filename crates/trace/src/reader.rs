@@ -15,7 +15,6 @@ use crate::meta::{Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
 use crate::switches::{self, Joined, Switch};
-use crate::system_calls;
 use crate::wakings::{SystemCall, Waking};
 use std::collections::VecDeque;
 use std::fs::File;

@@ -6,6 +6,9 @@ use calltap_process::memory::maps::{self, Region};
 use calltap_trace::{Address, Record};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 /// Most addresses that are looked up, in all.
@@ -31,6 +34,8 @@ pub(crate) struct Addresses {
     control: u64,
     /// Ids of the processes, by their indices.
     processes: HashMap<u32, u32>,
+    /// Mappings of the processes by id, as they were last: those of one that has ended, too.
+    mappings: HashMap<u32, Vec<Region>>,
     /// Names by process and address.
     known: BTreeMap<(u32, u64), Option<String>>,
     new: Vec<(u32, u64)>,
@@ -49,12 +54,23 @@ impl Addresses {
 
     /// Notes the id of the process with this index.
     pub(crate) fn know(&mut self, process: u32, pid: u32) {
-        self.processes.insert(process, pid);
+        if self.processes.insert(process, pid) != Some(pid) {
+            self.map(pid);
+        }
+    }
+
+    /// Reads the mappings of a process, if it has not ended.
+    fn map(&mut self, pid: u32) {
+        if let Some(regions) = maps::read(pid).ok().filter(|regions| !regions.is_empty()) {
+            self.mappings.insert(pid, regions);
+        }
     }
 
     /// Notes that the process with this index runs another program.
     pub(crate) fn forget(&mut self, process: u32) {
-        self.processes.remove(&process);
+        if let Some(pid) = self.processes.remove(&process) {
+            self.mappings.remove(&pid);
+        }
     }
 
     /// Notes that a thread of the process waits at an address.
@@ -77,14 +93,18 @@ impl Addresses {
             asked.extend(std::mem::take(&mut self.again));
             self.compared = Some(Instant::now());
         }
-        let (mut regions, mut addresses) = (HashMap::<u32, Vec<Region>>::new(), Vec::new());
+        let pids: BTreeSet<u32> =
+            asked.iter().filter_map(|(process, _)| self.processes.get(process).copied()).collect();
+        pids.into_iter().for_each(|pid| self.map(pid));
+        let (mappings, mut addresses) = (std::mem::take(&mut self.mappings), Vec::new());
         for (process, address) in asked {
             let Some(pid) = self.processes.get(&process).copied() else { continue };
-            let regions = regions.entry(pid).or_insert_with(|| maps::read(pid).unwrap_or_default());
+            let regions = mappings.get(&pid).map_or(&[][..], Vec::as_slice);
             let Some(region) = maps::at(regions, address) else { continue };
-            let found = self.look_up(process, pid, region, address);
+            let found = self.look_up(process, pid, regions, region, address);
             addresses.extend(self.note(found));
         }
+        self.mappings = mappings;
         if !addresses.is_empty() {
             output.record(&Record::Addresses { addresses });
         }
@@ -106,15 +126,24 @@ impl Addresses {
         }
     }
 
-    fn look_up(&mut self, process: u32, pid: u32, region: &Region, address: u64) -> Address {
+    fn look_up(
+        &mut self,
+        process: u32,
+        pid: u32,
+        regions: &[Region],
+        region: &Region,
+        address: u64,
+    ) -> Address {
         let place = match region.path.to_string_lossy() {
             path if path.is_empty() => "anonymous memory".to_owned(),
             path => path.trim_matches(['[', ']']).to_owned(),
         };
         let recorder = region.file.1 != 0 && region.file.1 == self.control;
         let has_file = region.file.1 != 0 && !recorder;
-        let name =
-            if has_file { self.name(pid, region, address) } else { self.name_in_bss(pid, region, address) };
+        let name = match has_file {
+            true => self.name(pid, region, address),
+            false => self.name_in_bss(pid, regions, region, address),
+        };
         Address { process, address, name, place, recorder }
     }
 
@@ -126,11 +155,10 @@ impl Addresses {
 
     /// Returns the symbol at an address behind a file's last page. That memory is zeros of no file;
     /// its objects are those of the file mapped before it.
-    fn name_in_bss(&mut self, pid: u32, region: &Region, address: u64) -> Option<String> {
+    fn name_in_bss(&mut self, pid: u32, regions: &[Region], region: &Region, address: u64) -> Option<String> {
         if !region.path.as_os_str().is_empty() {
             return None;
         }
-        let regions = maps::read(pid).ok()?;
         let before = regions.iter().rfind(|other| other.end == region.start && other.file.1 != 0)?;
         self.name(pid, before, address)
     }
@@ -138,7 +166,7 @@ impl Addresses {
 
 fn read(pid: u32, region: &Region) -> Objects {
     let parse = || -> Option<Objects> {
-        let file = region.open(pid).ok()?;
+        let file = region.open(pid).or_else(|_| of_ended(region)).ok()?;
         let data = calltap_sites::load(&file).ok()?;
         let elf = object::File::parse(&*data).ok()?;
         let segments = elf.segments().map(|segment| {
@@ -155,6 +183,13 @@ fn read(pid: u32, region: &Region) -> Objects {
         Some(objects)
     };
     parse().unwrap_or_default()
+}
+
+/// Opens the file of a mapping of a process that has ended, unless the path is by now another's.
+fn of_ended(region: &Region) -> io::Result<File> {
+    let file = File::open(&region.path)?;
+    let is_it = file.metadata()?.ino() == region.file.1;
+    if is_it { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 impl Objects {
@@ -195,7 +230,7 @@ mod tests {
         let regions = maps::read(pid).unwrap();
         let mut look = |address: u64| {
             let region = maps::at(&regions, address).unwrap();
-            addresses.look_up(0, pid, region, address)
+            addresses.look_up(0, pid, &regions, region, address)
         };
         let lock = look(&raw const LOCK as u64);
         assert!(lock.name.as_ref().is_some_and(|name| name.ends_with("LOCK")), "{lock:?}");

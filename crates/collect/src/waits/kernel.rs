@@ -361,6 +361,7 @@ impl Kernel {
             refused: self.refused.clone(),
             lost,
             recorder: std::process::id(),
+            called: Vec::new(),
         })
     }
 }

@@ -36,8 +36,9 @@ pub(crate) struct Bounds {
 }
 
 impl AddedCalls {
-    /// Adds the system calls with these numbers to the functions of a trace.
-    pub(crate) fn new(numbers: &BTreeSet<u32>, meta: &mut Meta) -> AddedCalls {
+    /// Adds the system calls with these numbers to the functions of a trace. The threads of `done`
+    /// get none.
+    pub(crate) fn new(numbers: &BTreeSet<u32>, done: BTreeSet<ThreadId>, meta: &mut Meta) -> AddedCalls {
         let known = meta.modules.iter().position(|module| module.path == MODULE);
         let module = known.unwrap_or(meta.modules.len()) as u32;
         if known.is_none() {
@@ -75,7 +76,7 @@ impl AddedCalls {
             sites,
             places: named.collect(),
             processes: meta.threads.iter().map(|thread| thread.process).collect(),
-            done: meta.kernel_events.iter().flat_map(|events| events.called.iter().copied()).collect(),
+            done,
             kept: Mutex::default(),
         }
     }
@@ -224,7 +225,7 @@ mod tests {
             addresses: vec![address],
             ..Meta::default()
         };
-        (AddedCalls::new(&[0, FUTEX].into(), &mut meta), meta)
+        (AddedCalls::new(&[0, FUTEX].into(), BTreeSet::new(), &mut meta), meta)
     }
 
     fn log(times: &[(u64, u32, Option<i64>)]) -> KernelLog<SystemCall> {
