@@ -51,6 +51,18 @@ static void aligned(void) {
     }
 }
 
+// Its code is writable, and not executable, most of the time, as where a program changes it. Behind that function only the end of the program may be on its page.
+TRACED __attribute__((section("own_text"), aligned(4096))) long rewritten(long n) { KEEP(&n); return n * 7 + 1; }
+static void rewrites(void) {
+    char *page = (char *)((uintptr_t)rewritten & ~4095ul);
+    for (long i = 0; !over; i++) {
+        if (mprotect(page, 4096, PROT_READ | PROT_WRITE)) FAIL("not writable: %d\n", errno);
+        for (volatile int n = 0; n < 100000; n++) {}
+        if (mprotect(page, 4096, PROT_READ | PROT_EXEC)) FAIL("not executable: %d\n", errno);
+        for (int n = 0; n < 20; n++) if (rewritten(i) != i * 7 + 1) FAIL("rewritten(%ld)\n", i);
+    }
+}
+
 // Faults that its handler repairs, which has to be there still after whatever was tried in its threads.
 static char *lazy;
 static volatile long repaired;
@@ -194,6 +206,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(which, "steps")) single_steps();
     if (!strcmp(which, "aligned")) aligned();
+    if (!strcmp(which, "rewrites")) rewrites();
     if (!strcmp(which, "blocks")) own_blocks();
     if (!strcmp(which, "opens")) opened();
     if (!strncmp(which, "move", 4)) moved();

@@ -261,6 +261,11 @@ fn anonymous_text_is_restored() {
 }
 
 #[test]
+fn text_that_is_not_executable_for_the_moment_is_restored() {
+    goes_its_own_way("rewrites");
+}
+
+#[test]
 fn text_moved_by_mremap_is_restored() {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["own_ways.c"], &[]);

@@ -34,7 +34,15 @@ pub struct PatchedSite {
 }
 
 impl PatchedSite {
+    /// Whether the site may still be in memory. Its mapping need not be executable: programs that
+    /// change their own code make it writable for that moment, and would find a jump to unmapped
+    /// code afterwards.
     fn is_there(&self, regions: &[Region]) -> bool {
+        // Memory of no file that is not executable is not among the regions. Its bytes show whether
+        // it is still this code.
+        if self.inode == NO_FILE {
+            return true;
+        }
         let region = maps::at(regions, self.site.address().0);
         // A file may have more than one piece of text, and a program may have moved its text into
         // other memory, as into huge pages: bytes that calltap has written are there, too. The
@@ -42,8 +50,7 @@ impl PatchedSite {
         let begins = |region: &Region| region.begins_at(self.inode, self.base);
         // Nearly every site lies in the file's own text, so that no other region is searched for.
         let is_loaded = |region| begins(region) || regions.iter().any(begins);
-        let is_file = |region| matches!(self.inode, 0 | NO_FILE) || is_loaded(region);
-        region.is_some_and(|region| region.executable && is_file(region))
+        region.is_some_and(|region| self.inode == 0 || is_loaded(region))
     }
 
     /// Returns what may push an address inside it. Sites in Go's code never wait for threads here.
