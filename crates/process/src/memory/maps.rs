@@ -260,7 +260,9 @@ const MARGIN: u64 = 1 << 20;
 /// Finds a free range of `length` bytes from which `[start, end)` can be reached with a 32-bit
 /// displacement, in both directions.
 ///
-/// Tries below the module first, as the heap grows above it. `lowest` is the lowest address that
+/// Tries below the module first, as the heap grows above it; then as far above as can be
+/// reached: the heap of a program at a low address may begin anywhere within the gigabyte behind
+/// it. `lowest` is the lowest address that
 /// the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
     const REACH: u64 = (1 << 31) - (1 << 20);
@@ -284,13 +286,23 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
             .map(|at| at / PAGE * PAGE)
             .find(|at| *at >= reach_low && free(*at, room))
     };
-    below(ROOM_FOR_MORE).or_else(|| below(MARGIN)).or_else(|| {
+    let is_heap = |region: &Region| region.path.as_os_str() == "[heap]" || region.end == end;
+    let far_above = || {
+        let heap = regions.iter().filter(|region| is_heap(region)).map(|region| region.end).max()?;
+        let starts = regions.iter().filter(|region| region.start >= end);
+        let ends = starts.filter_map(|region| region.start.checked_sub(MARGIN)).chain([reach_high]);
+        let starts = ends.filter_map(|end| Some(end.checked_sub(length)? / PAGE * PAGE));
+        let is_right = |at: &u64| {
+            *at + length <= reach_high && *at >= heap.saturating_add(ROOM_TO_GROW) && free(*at, MARGIN)
+        };
+        starts.filter(is_right).max()
+    };
+    below(ROOM_FOR_MORE).or_else(|| below(MARGIN)).or_else(far_above).or_else(|| {
         regions
             .iter()
             .filter(|region| region.end >= end)
             .map(|region| {
-                let heap = region.path.as_os_str() == "[heap]" || region.end == end;
-                (region.end + if heap { ROOM_TO_GROW } else { MARGIN }).next_multiple_of(PAGE)
+                (region.end + if is_heap(region) { ROOM_TO_GROW } else { MARGIN }).next_multiple_of(PAGE)
             })
             .find(|at| at + length <= reach_high && free(*at, MARGIN))
     })
@@ -378,13 +390,18 @@ mod tests {
             let regions =
                 [region(0x1000_0000, 0x8000_0000, "libc.so"), region(stack, stack + 0x2_0000, "[stack]")];
             let at = gap_near(&regions, 0x7000_0000, 0x8000_0000, 0x100_0000, 0x1000_0000).unwrap();
-            assert_eq!(at == begin, distance > 1 << 30, "{at:#x} for a stack {distance:#x} above");
+            let is_clear = at > stack || at + 0x100_0000 + (1 << 30) <= stack;
+            assert!(at >= begin && is_clear, "{at:#x} for a stack {distance:#x} above");
         }
         let low = [region(0x40_0000, 0x80_0000, "prog"), region(0x90_0000, 0xa0_0000, "[heap]")];
         let small = gap_near(&low, 0x40_0000, 0x80_0000, 0x8000, 0x10000).unwrap();
         assert!(small < 0x40_0000);
         let large = gap_near(&low, 0x40_0000, 0x80_0000, 0x50_0000, 0x10000).unwrap();
-        assert!(large >= 0xa0_0000 + (1 << 30) || large >= 0x80_0000 + (1 << 30));
+        // Two of them leave most of the reach to the heap.
+        assert!(large > 0x7f00_0000 && large + 0x50_0000 < 0x8040_0000, "{large:#x}");
+        let both = [&low[..], &[region(large, large + 0x50_0000, "agent")]].concat();
+        let second = gap_near(&both, 0x40_0000, 0x80_0000, 0x200_0000, 0x10000).unwrap();
+        assert!(second > 0x7b00_0000 && second + 0x200_0000 < large, "{second:#x}");
     }
 
     #[test]
