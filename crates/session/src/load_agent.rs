@@ -261,11 +261,8 @@ fn open(
     if let Err(failed) = inferior.call(&mut thread, &call, LOAD) {
         return Ok((thread, Err(target.refuse(failed).into())));
     }
-    let regions = match maps::read(target.pid) {
-        Ok(regions) => regions,
-        Err(error) => return Ok((thread, Err(target.refuse(error).into()))),
-    };
-    let complaint = inferior.place.complaint(&mut inferior.text, &regions);
+    let around = |address| maps::around(target.pid, address).ok().flatten();
+    let complaint = inferior.place.complaint(&mut inferior.text, around);
     if let (Some((_, scratch)), Some(munmap)) = (&complaint, address("munmap")) {
         let call = Call::new(munmap, *scratch);
         let _ = inferior.call(&mut thread, &call, CALL);

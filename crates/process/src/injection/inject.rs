@@ -18,7 +18,7 @@
 
 use super::flags::plain;
 use crate::injection::call::Call;
-use crate::memory::maps::{self, Region};
+use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{FAULT_SIGNALS, Interrupted, NotHeld, StoppedThread};
 use crate::reason::Reason;
@@ -455,10 +455,15 @@ impl CodeCave {
     }
 
     /// Returns the complaint of the last call, if there was one, with address and length of the
-    /// scratch memory, which is then still mapped. `regions`: the mappings after the call. Memory
-    /// that is not mapped is not read: below a stack, the kernel would extend the stack for it.
-    pub fn complaint(&self, text: &mut ProcessText, regions: &[Region]) -> Option<(String, [u64; 2])> {
-        maps::at(regions, self.scratch).filter(|region| region.start == self.scratch)?;
+    /// scratch memory, which is then still mapped. `around` returns the mapping around an address.
+    /// Memory that is not mapped is not read: below a stack, the kernel would extend the stack for
+    /// it.
+    pub fn complaint(
+        &self,
+        text: &mut ProcessText,
+        around: impl FnOnce(u64) -> Option<Region>,
+    ) -> Option<(String, [u64; 2])> {
+        around(self.scratch).filter(|region| region.start == self.scratch)?;
         let mut address = [0; 8];
         text.read(Avma(self.scratch + RESULT), &mut address).ok()?;
         let address = u64::from_le_bytes(address);

@@ -41,6 +41,15 @@ pub fn read(pid: u32) -> io::Result<Vec<Region>> {
     read_passing(pid, |_| true)
 }
 
+/// Returns the mapping around an address, without its name. Reading all of them can take longer
+/// than a process may be stopped.
+pub fn around(pid: u32, address: u64) -> io::Result<Option<Region>> {
+    match Query::open(pid).map(|query| query.next(address, Which::All)) {
+        Some(Ok(region)) => Ok(region.filter(|region| region.contains(address))),
+        _ => Ok(at(&read(pid)?, address).cloned()),
+    }
+}
+
 /// Reads the mappings that are executable or of a file.
 pub fn code_and_files(pid: u32) -> io::Result<Vec<Region>> {
     let asked = Query::open(pid).and_then(|query| asked_code_and_files(&query).ok());
