@@ -410,7 +410,7 @@ impl Writer {
         }
         if wakings || system_calls {
             let (refused, lost) = (Vec::new(), self.lost);
-            let called = self.lanes.iter().filter(|lane| lane.called).map(|lane| lane.id).collect();
+            let called = self.lanes.iter().filter(|lane| lane.called).map(|lane| lane.id.0).collect();
             let told =
                 KernelEvents { wakings, system_calls, refused, lost, called, ..KernelEvents::default() };
             self.trace.record(&Record::KernelEvents(told))?;

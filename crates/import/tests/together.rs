@@ -115,7 +115,7 @@ fn kernel(directory: &Path, session: Session, scale: impl Fn(u64) -> u64) -> Pat
     let calls = [(enter, Edge::Enter([5; 6])), (end, Edge::Exit(1))];
     let calls = calls.map(|(at, edge)| SystemCall { at, number: 0, edge });
     writer.system_calls(ThreadId(0), enter, &calls, end).unwrap();
-    let called = (0..3).map(ThreadId).collect();
+    let called = (0..3).collect();
     let told = KernelEvents { wakings: true, system_calls: true, called, ..KernelEvents::default() };
     writer.record(&Record::KernelEvents(told)).unwrap();
     finish(writer);

@@ -44,7 +44,7 @@ impl EventChunks {
     pub(crate) fn add_system_calls(&mut self, meta: &mut Meta) -> Result<(), Error> {
         let mut numbers = BTreeSet::new();
         let called: BTreeSet<ThreadId> =
-            meta.kernel_events.iter().flat_map(|events| events.called.iter().copied()).collect();
+            meta.kernel_events.iter().flat_map(|events| &events.called).map(|id| ThreadId(*id)).collect();
         let threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();
         for thread in threads.difference(&called).copied().filter(|thread| self.span(*thread).is_some()) {
             let log: KernelLog<SystemCall> = self.log(Kind::SystemCalls, thread)?;

@@ -1,7 +1,6 @@
 //! Records about the kernel's entries: context switches, wakings, system calls, and the addresses
 //! that threads wait at.
 
-use crate::meta::ThreadId;
 use serde::{Deserialize, Serialize};
 
 /// Whether the context switches of the threads were recorded.
@@ -40,11 +39,11 @@ pub struct KernelEvents {
     /// Process id of the recorder: a thread that it woke had waited for it.
     #[serde(default)]
     pub recorder: u32,
-    /// Threads whose system calls are among their events, as in an imported recording, or whose
-    /// events are those of the kernel's functions, too. A reader adds the system calls of all other
-    /// threads from their logs.
+    /// Ids of threads whose system calls are among their events, as in an imported recording, or
+    /// whose events are those of the kernel's functions, too. A reader adds the system calls of all
+    /// other threads from their logs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub called: Vec<ThreadId>,
+    pub called: Vec<u32>,
 }
 
 /// The object at an address that threads have waited at.

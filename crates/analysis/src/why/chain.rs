@@ -296,9 +296,9 @@ impl<'s> Chains<'s> {
         }
     }
 
-    /// Returns the traced thread that had this id at a time, as the kernel reuses ids. A merged trace
-    /// may have the calls of the program and of the kernel in two threads of one id: the program's
-    /// comes first.
+    /// Returns the traced thread that had this id at a time, as the kernel reuses ids. A merged
+    /// trace may have the calls of the program and of the kernel in two threads of one id: the
+    /// program's comes first.
     fn thread_at(&self, tid: u32, pid: u32, at: u64) -> Option<ThreadId> {
         let meta = self.source.meta();
         let is_of = |thread: &&ThreadId| {

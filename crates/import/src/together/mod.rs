@@ -237,7 +237,8 @@ fn kernel_facts(
         let mut told = KernelEvents::default();
         for (events, ids) in metas().map(|meta| meta.kernel_events.as_ref()).zip(&tables.ids) {
             let Some(events) = events else { continue };
-            told.called.extend(events.called.iter().filter_map(|thread| ids.thread(*thread)));
+            let threads = events.called.iter().filter_map(|id| ids.thread(ThreadId(*id)));
+            told.called.extend(threads.map(|thread| thread.0));
             told.wakings |= events.wakings;
             told.system_calls |= events.system_calls;
             told.incidents |= events.incidents;
@@ -246,20 +247,20 @@ fn kernel_facts(
             told.lost += events.lost;
             told.recorder = if told.recorder == 0 { events.recorder } else { told.recorder };
         }
-        // A thread that has its log from a recording of the kernel has the calls in that one's thread.
+        // Where the log is from a recording of the kernel, that one's thread has the calls.
         for row in &tables.threads {
             let Some(beside) = row.beside else { continue };
             let of_kernel = recordings[beside.recording].reader.meta().kernel_events.as_ref();
-            let is_called = of_kernel.is_some_and(|events| events.called.contains(&beside.thread));
+            let is_called = of_kernel.is_some_and(|events| events.called.contains(&beside.thread.0));
             let own = || recordings[row.own.recording].reader.system_calls(row.own.thread);
             if is_called && own()?.entries.is_empty() {
-                told.called.push(row.thread.id);
+                told.called.push(row.thread.id.0);
             }
         }
         // A system call that a reader adds has no calls in it.
         let with_functions =
-            nested.iter().filter(|(_, counts)| counts.entries > 0).map(|(thread, _)| *thread);
-        let silent: Vec<ThreadId> = with_functions.filter(|thread| !told.called.contains(thread)).collect();
+            nested.iter().filter(|(_, counts)| counts.entries > 0).map(|(thread, _)| thread.0);
+        let silent: Vec<u32> = with_functions.filter(|thread| !told.called.contains(thread)).collect();
         if told.system_calls && !silent.is_empty() {
             let text = SILENT.to_owned();
             trace.record(&Record::Note { text })?;

@@ -1,14 +1,13 @@
 //! Exported traces in trace-cmd and in KernelShark: calls with thread, time, duration and caller.
 
 mod waits;
-
 use calltap_e2e::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lists by thread id.
+/// By thread id.
 type ByThread<T> = BTreeMap<u64, Vec<T>>;
 
 /// A call.
@@ -134,8 +133,8 @@ impl Report {
             "funcgraph_entry" => self.enter(tid, time, info),
             "funcgraph_exit" => self.exit(tid, info),
             "sched_switch" => self.switch(time.unwrap_or(0), info),
-            "sched_waking" => {}
             "print" => self.print(tid, info),
+            "sched_waking" => {}
             other => panic!("an event {other}"),
         }
     }

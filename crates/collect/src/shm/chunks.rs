@@ -1,0 +1,177 @@
+//! The chunks of the control file: allocated ahead of use, and returned to the lists of free ones.
+
+use super::Shared;
+use crate::memory;
+use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, push};
+use rustix::fs::fstatvfs;
+use rustix::thread::futex;
+use std::sync::atomic::Ordering::*;
+
+/// Number of chunks that are allocated at a time.
+const STEP: u32 = 64;
+/// Chunks that are kept ahead of use, as a signal handler must not wait for one: `AHEAD_OF_EACH`
+/// for each chunk ever used, within bounds, and one for each thread, up to `MOST_AHEAD`, as all may
+/// begin at once.
+const AHEAD_OF_EACH: u32 = 8;
+const LEAST_AHEAD: u32 = 128;
+const MOST_AHEAD: u32 = 512;
+/// Bounds where threads do not wait, so that events not read at once are lost.
+const LEAST_AHEAD_WITHOUT_WAIT: u32 = 512;
+const MOST_AHEAD_WITHOUT_WAIT: u32 = 1024;
+/// Part of the chunks, and most chunks, that are spared for events of signal handlers.
+const SPARE_SHARE: u32 = 8;
+const MOST_SPARE_CHUNKS: u32 = 64;
+/// Most steps in a row: the recorder has to read as well.
+const STEPS: u32 = 16;
+/// Multiple of a step's memory that must be available.
+const SPARE: u64 = 4;
+/// Multiple of a step's memory that must be available for chunks that few threads do not need.
+const PLENTY: u64 = 64;
+/// Outcome of a step of allocation.
+#[derive(PartialEq, Eq)]
+enum Provided {
+    /// The chunks can be used.
+    Step,
+    /// The chunks are not needed, or would exceed the bound.
+    Enough,
+    /// There is no memory for the chunks.
+    Nothing,
+}
+
+impl Shared {
+    /// Allocates the first chunks. Whether threads will wait for more is not known yet.
+    pub(super) fn provide_beginning(&self) {
+        self.provide(0, self.by_few, &mut None);
+    }
+
+    /// Allocates chunks ahead of use, for `threads` threads. Returns false if there is no memory.
+    pub fn provide_chunks(&self, threads: u32) -> bool {
+        let control = self.control();
+        let used = control.chunk_bump.load(Relaxed);
+        let of_used = match control.wait_us.load(Relaxed) {
+            0 => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD_WITHOUT_WAIT, MOST_AHEAD_WITHOUT_WAIT),
+            // The program may hardly call any function, or is still being started.
+            _ if used == 0 => 0,
+            _ => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD),
+        };
+        let ahead = of_used + threads.min(MOST_AHEAD);
+        let most = self.by_few.saturating_add(threads);
+        let mut available = None;
+        let mut provide = |_| self.provide(ahead, most, &mut available);
+        (0..STEPS).map(&mut provide).find(|step| *step != Provided::Step) != Some(Provided::Nothing)
+    }
+
+    /// Allocates a step's chunks, up to `most` in all, unless `ahead` are unused.
+    fn provide(&self, ahead: u32, most: u32, available: &mut Option<u64>) -> Provided {
+        let control = self.control();
+        let most = most.min(self.chunks).min(control.chunk_max.load(Relaxed));
+        let count = control.chunk_count.load(Relaxed);
+        let step = STEP.min(most.saturating_sub(count));
+        if step == 0 || control.chunk_bump.load(Relaxed).saturating_add(ahead) < count {
+            return Provided::Enough;
+        }
+        let offset = CHUNKS_AT + count as usize * CHUNK_SIZE;
+        let length = step as usize * CHUNK_SIZE;
+        if count > 0 && !self.can_spare(length as u64, count + step > self.by_few, available)
+            || self.allocate(offset, length).is_err()
+        {
+            return Provided::Nothing;
+        }
+        control.chunk_count.store(count + step, Release);
+        self.tell_returned(step);
+        Provided::Step
+    }
+
+    /// Whether `bytes` leave enough to the program: half of the file system's free space, and a
+    /// part of the memory. `available` is the latter, read once, as that takes a dozen files.
+    fn can_spare(&self, bytes: u64, beyond_few: bool, available: &mut Option<u64>) -> bool {
+        let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+        let available = available.get_or_insert_with(memory::available);
+        let is_spare = free / 2 >= bytes && *available / if beyond_few { PLENTY } else { SPARE } >= bytes;
+        *available = available.saturating_sub(bytes);
+        is_spare
+    }
+
+    /// Wakes up to `chunks` threads that wait for a chunk.
+    pub fn tell_returned(&self, chunks: u32) {
+        let word = &self.control().chunks_returned;
+        word.fetch_add(1, AcqRel);
+        let _ = futex::wake(word, futex::Flags::empty(), chunks.min(i32::MAX as u32));
+    }
+
+    /// Allocates all chunks, where no controller will do it as they are used.
+    pub fn provide_all(&self) {
+        // The program may change the count, but not how often it is raised.
+        let _ = (0..=self.chunks / STEP)
+            .all(|_| self.provide(u32::MAX, self.chunks, &mut None) == Provided::Step);
+    }
+
+    /// Puts an emptied (zeroed) chunk on the free list, or on that of the spare chunks, if it is
+    /// short and threads wait for chunks.
+    pub fn free_chunk(&self, index: u32) {
+        let Some(header) = self.chunk_header(index) else { return };
+        let control = self.control();
+        let most = match control.wait_us.load(Relaxed) {
+            0 => 0,
+            _ => (control.chunk_count.load(Relaxed) / SPARE_SHARE).min(MOST_SPARE_CHUNKS),
+        };
+        let given = self.spares_given.load(Relaxed);
+        let list = if given.wrapping_sub(control.spares_taken.load(Relaxed)) < most {
+            self.spares_given.store(given.wrapping_add(1), Relaxed);
+            &control.chunk_spare
+        } else {
+            &control.chunk_free
+        };
+        push(list, index, &header.next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::control_size;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn chunks_are_kept_ahead_of_use_and_of_threads_that_may_all_begin() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(control_size(8192)).unwrap();
+        let shared = Shared::map(&file, 8192, 8192).unwrap();
+        let wait = |us| shared.control().wait_us.store(us, Relaxed);
+        wait(1);
+        let ahead = |threads, used: u32| {
+            shared.control().chunk_bump.store(used, Relaxed);
+            // A pass provides `STEPS` steps at most.
+            (0..4).for_each(|_| assert!(shared.provide_chunks(threads)));
+            shared.control().chunk_count.load(Relaxed) - used
+        };
+        assert_eq!(ahead(2, 0), STEP);
+        assert!((LEAST_AHEAD..LEAST_AHEAD + 2 * STEP).contains(&ahead(1, 1)));
+        assert!(ahead(1000, 1) >= LEAST_AHEAD + MOST_AHEAD);
+        assert!(ahead(1, 1000) >= MOST_AHEAD);
+        wait(0);
+        assert!(ahead(1, 4000) >= MOST_AHEAD_WITHOUT_WAIT);
+    }
+
+    #[test]
+    fn signal_handlers_have_spare_chunks_where_threads_wait() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(control_size(64)).unwrap();
+        let shared = Shared::map(&file, 64, 64).unwrap();
+        let control = shared.control();
+        let list = |head: &AtomicU64| {
+            let next = |index| Some(shared.chunk_header(index)?.next.load(Relaxed));
+            std::iter::from_fn(|| calltap_abi::pop(head, next)).collect::<Vec<_>>()
+        };
+        let free_all = || {
+            (0..10).for_each(|index| shared.free_chunk(index));
+            (list(&control.chunk_spare).len(), list(&control.chunk_free).len())
+        };
+        assert_eq!(free_all(), (0, 10));
+        control.wait_us.store(1, Relaxed);
+        assert_eq!(free_all(), (8, 2));
+        assert_eq!(free_all(), (0, 10), "the spare chunks are not known to be taken");
+        control.spares_taken.store(3, Relaxed);
+        assert_eq!(free_all(), (3, 7));
+    }
+}
