@@ -50,7 +50,7 @@ pub(crate) struct ThreadOutput {
     pub(crate) wakings: Log<Waking>,
     pub(crate) system_calls: Log<SystemCall>,
     /// Whether system calls are among its events.
-    pub(crate) called: bool,
+    pub(crate) has_calls: bool,
 }
 
 impl ThreadOutput {
@@ -65,7 +65,7 @@ impl ThreadOutput {
             states: States::default(),
             wakings: Log::default(),
             system_calls: Log::default(),
-            called: false,
+            has_calls: false,
         }
     }
 

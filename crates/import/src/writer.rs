@@ -286,7 +286,7 @@ impl Writer {
     ) -> Result<usize, Error> {
         self.seen.system_calls = true;
         let lane = self.lane(key)?;
-        self.lanes[lane].called = true;
+        self.lanes[lane].has_calls = true;
         let number = match (u32::try_from(number), &edge) {
             (Ok(number), _) => number,
             (Err(_), Edge::Exit(_)) if self.is_in(lane, RT_SIGRETURN) => RT_SIGRETURN,
@@ -410,9 +410,16 @@ impl Writer {
         }
         if wakings || system_calls {
             let (refused, lost) = (Vec::new(), self.lost);
-            let called = self.lanes.iter().filter(|lane| lane.called).map(|lane| lane.id.0).collect();
-            let told =
-                KernelEvents { wakings, system_calls, refused, lost, called, ..KernelEvents::default() };
+            let calls_in_events =
+                self.lanes.iter().filter(|lane| lane.has_calls).map(|lane| lane.id.0).collect();
+            let told = KernelEvents {
+                wakings,
+                system_calls,
+                refused,
+                lost,
+                calls_in_events,
+                ..KernelEvents::default()
+            };
             self.trace.record(&Record::KernelEvents(told))?;
         }
         let shown = summary.shown.iter().map(|(name, count)| format!("{name} {count}"));

@@ -115,8 +115,8 @@ fn kernel(directory: &Path, session: Session, scale: impl Fn(u64) -> u64) -> Pat
     let calls = [(enter, Edge::Enter([5; 6])), (end, Edge::Exit(1))];
     let calls = calls.map(|(at, edge)| SystemCall { at, number: 0, edge });
     writer.system_calls(ThreadId(0), enter, &calls, end).unwrap();
-    let called = (0..3).collect();
-    let told = KernelEvents { wakings: true, system_calls: true, called, ..KernelEvents::default() };
+    let calls_in_events = (0..3).collect();
+    let told = KernelEvents { wakings: true, system_calls: true, calls_in_events, ..KernelEvents::default() };
     writer.record(&Record::KernelEvents(told)).unwrap();
     finish(writer);
     path

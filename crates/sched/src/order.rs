@@ -112,7 +112,7 @@ impl<T: Timed + Clone> Order<T> {
     ) -> u64 {
         let until = now.saturating_sub(SETTLED_NS);
         self.newest.resize(rings.len(), (0, false));
-        for ((newest, has_told), Taken { items, was_full }) in self.newest.iter_mut().zip(rings) {
+        for ((newest, is_reported), Taken { items, was_full }) in self.newest.iter_mut().zip(rings) {
             for (index, item) in items.into_iter().enumerate() {
                 let at = match item {
                     Item::Of(tid, what) => {
@@ -122,7 +122,7 @@ impl<T: Timed + Clone> Order<T> {
                     }
                     Item::Lost { at, lost } => {
                         self.lost += lost;
-                        if index > 0 || !*has_told {
+                        if index > 0 || !*is_reported {
                             self.waiting.push(Waiting::Gap { from: *newest, to: at });
                         }
                         at
@@ -136,7 +136,7 @@ impl<T: Timed + Clone> Order<T> {
                 self.waiting.push(Waiting::Gap { from: *newest, to: read });
                 *newest = read.max(*newest);
             }
-            *has_told = was_full;
+            *is_reported = was_full;
         }
         self.until = until.max(self.until);
         self.waiting.sort_by_key(Waiting::at);

@@ -43,14 +43,20 @@ impl EventChunks {
     /// Adds the system calls of threads to their events from now on, and to the functions.
     pub(crate) fn add_system_calls(&mut self, meta: &mut Meta) -> Result<(), Error> {
         let mut numbers = BTreeSet::new();
-        let called: BTreeSet<ThreadId> =
-            meta.kernel_events.iter().flat_map(|events| &events.called).map(|id| ThreadId(*id)).collect();
+        let calls_in_events: BTreeSet<ThreadId> = meta
+            .kernel_events
+            .iter()
+            .flat_map(|events| &events.calls_in_events)
+            .map(|id| ThreadId(*id))
+            .collect();
         let threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();
-        for thread in threads.difference(&called).copied().filter(|thread| self.span(*thread).is_some()) {
+        for thread in
+            threads.difference(&calls_in_events).copied().filter(|thread| self.span(*thread).is_some())
+        {
             let log: KernelLog<SystemCall> = self.log(Kind::SystemCalls, thread)?;
             numbers.extend(log.entries.iter().map(|call| call.number));
         }
-        self.added = (!numbers.is_empty()).then(|| AddedCalls::new(&numbers, called, meta));
+        self.added = (!numbers.is_empty()).then(|| AddedCalls::new(&numbers, calls_in_events, meta));
         Ok(())
     }
 

@@ -43,7 +43,7 @@ pub struct KernelEvents {
     /// whose events are those of the kernel's functions, too. A reader adds the system calls of all
     /// other threads from their logs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub called: Vec<u32>,
+    pub calls_in_events: Vec<u32>,
 }
 
 /// The object at an address that threads have waited at.

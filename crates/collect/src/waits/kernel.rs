@@ -361,7 +361,7 @@ impl Kernel {
             refused: self.refused.clone(),
             lost,
             recorder: std::process::id(),
-            called: Vec::new(),
+            calls_in_events: Vec::new(),
         })
     }
 }

@@ -9,6 +9,7 @@ mod clocks;
 mod lane;
 mod logs;
 mod refused;
+mod system_calls;
 mod tables;
 
 pub use refused::Refused;
@@ -23,6 +24,7 @@ use lane::{Counts, MergedThread};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::path::Path;
+use system_calls::{HIDDEN, Shown};
 use tables::Tables;
 
 /// Treatment of threads in the kernel's recordings that no recording of a program has.
@@ -215,9 +217,6 @@ fn facts(
     kernel_facts(recordings, tables, nested, trace)
 }
 
-/// Note in a trace with functions of the kernel and system calls of other recordings.
-const SILENT: &str = "system calls are not shown as calls in threads with functions of the kernel, whose place in them is not known; 'calltap why' names those that threads waited in";
-
 /// Writes whether the kernel's events were recorded.
 fn kernel_facts(
     recordings: &[Recording],
@@ -235,10 +234,7 @@ fn kernel_facts(
     }
     if metas().any(|meta| meta.kernel_events.is_some()) {
         let mut told = KernelEvents::default();
-        for (events, ids) in metas().map(|meta| meta.kernel_events.as_ref()).zip(&tables.ids) {
-            let Some(events) = events else { continue };
-            let threads = events.called.iter().filter_map(|id| ids.thread(ThreadId(*id)));
-            told.called.extend(threads.map(|thread| thread.0));
+        for events in metas().filter_map(|meta| meta.kernel_events.as_ref()) {
             told.wakings |= events.wakings;
             told.system_calls |= events.system_calls;
             told.incidents |= events.incidents;
@@ -247,27 +243,11 @@ fn kernel_facts(
             told.lost += events.lost;
             told.recorder = if told.recorder == 0 { events.recorder } else { told.recorder };
         }
-        // Where the log is from a recording of the kernel, that one's thread has the calls.
-        for row in &tables.threads {
-            let Some(beside) = row.beside else { continue };
-            let of_kernel = recordings[beside.recording].reader.meta().kernel_events.as_ref();
-            let is_called = of_kernel.is_some_and(|events| events.called.contains(&beside.thread.0));
-            let own = || recordings[row.own.recording].reader.system_calls(row.own.thread);
-            if is_called && own()?.entries.is_empty() {
-                told.called.push(row.thread.id.0);
-            }
+        let Shown { threads, hidden } = Shown::find(recordings, tables, nested)?;
+        told.calls_in_events = threads.into_iter().map(|thread| thread.0).collect();
+        if told.system_calls && hidden {
+            trace.record(&Record::Note { text: HIDDEN.to_owned() })?;
         }
-        // A system call that a reader adds has no calls in it.
-        let with_functions =
-            nested.iter().filter(|(_, counts)| counts.entries > 0).map(|(thread, _)| thread.0);
-        let silent: Vec<u32> = with_functions.filter(|thread| !told.called.contains(thread)).collect();
-        if told.system_calls && !silent.is_empty() {
-            let text = SILENT.to_owned();
-            trace.record(&Record::Note { text })?;
-        }
-        told.called.extend(silent);
-        told.called.sort_unstable();
-        told.called.dedup();
         trace.record(&Record::KernelEvents(told))?;
     }
     Ok(())

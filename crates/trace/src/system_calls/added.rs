@@ -20,7 +20,7 @@ pub(crate) struct AddedCalls {
     places: HashMap<(u32, u64), String>,
     /// Process by thread.
     processes: Vec<u32>,
-    /// Threads that get none, see [`crate::KernelEvents::called`].
+    /// Threads that get none, see [`crate::KernelEvents::calls_in_events`].
     done: BTreeSet<ThreadId>,
     kept: Mutex<HashMap<ThreadId, Arc<[Call]>>>,
 }
