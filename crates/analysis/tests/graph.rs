@@ -103,9 +103,9 @@ fn the_limit_of_paths_that_was_met_is_named() {
 
 #[test]
 fn callers_and_callees() {
-    let function = Some(Word::new("copy"));
+    let functions = vec![Word::new("copy")];
     same(
-        &graph(&recording(PROGRAM), &Options { function, ..Options::default() }),
+        &graph(&recording(PROGRAM), &Options { functions, ..Options::default() }),
         "
         # 16 events, 2 threads
         # copy: 3 calls
@@ -123,9 +123,9 @@ fn callers_and_callees() {
              500 ns      500 ns  100.00           3  copy
     ",
     );
-    let function = Some(Word::new("re*"));
+    let functions = vec![Word::new("re*")];
     same(
-        &graph(&recording(PROGRAM), &Options { function, ..Options::default() }),
+        &graph(&recording(PROGRAM), &Options { functions, ..Options::default() }),
         "
         # 16 events, 2 threads
         # re*: 1 call
@@ -146,9 +146,9 @@ fn callers_and_callees() {
 fn recursion() {
     let source =
         recording("main: E main @0; E f @10; E f @20; E g @30; X g @40; X f @50; X f @60; X main @100");
-    let function = Some(Word::new("f"));
+    let functions = vec![Word::new("f")];
     same(
-        &graph(&source, &Options { function, ..Options::default() }),
+        &graph(&source, &Options { functions, ..Options::default() }),
         "
         # 8 events, 1 thread
         # f: 2 calls
@@ -184,8 +184,31 @@ fn without_time() {
 }
 
 #[test]
+fn callers_and_callees_of_several_functions() {
+    let functions = ["read", "write"].map(Word::new).to_vec();
+    same(
+        &graph(&recording(PROGRAM), &Options { functions, ..Options::default() }),
+        "
+        # 16 events, 2 threads
+        # read, write: 2 calls
+
+        callers of read, write, innermost first:
+              TOTAL       %       CALLS  FUNCTION
+             500 ns  100.00           2  main
+
+        read, write and what they call:
+              TOTAL        SELF       %       CALLS  FUNCTION
+             300 ns      100 ns   60.00           1  write
+             200 ns      200 ns   40.00           1    copy
+             200 ns      100 ns   40.00           1  read
+             100 ns      100 ns   20.00           1    copy
+    ",
+    );
+}
+
+#[test]
 fn a_function_that_was_not_recorded() {
-    let options = Options { function: Some(Word::new("cpy")), ..Options::default() };
+    let options = Options { functions: vec![Word::new("cpy")], ..Options::default() };
     let error = write(&recording(PROGRAM), &options, &mut Vec::new(), None).unwrap_err();
     assert_eq!(error.to_string(), "no recorded function matches 'cpy'; similar: copy");
 }
@@ -209,9 +232,9 @@ fn paths_count_unfinished_and_lost_calls() {
               30 ns       30 ns    5.00           1      copy  [1 cut]  [LOST 5 EVENTS]
     ",
     );
-    let function = Some(Word::new("read"));
+    let functions = vec![Word::new("read")];
     same(
-        &graph(&source, &Options { function, ..Options::default() }),
+        &graph(&source, &Options { functions, ..Options::default() }),
         "
         # 9 events and 2 marks, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
         # 2 calls unfinished, 3 calls cut by lost events or by switching functions off

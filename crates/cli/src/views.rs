@@ -233,12 +233,10 @@ impl View<'_> {
     }
 
     fn graph(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
-        let function = self.arguments.text("function");
-        if let Some(glob) = &function {
-            must_match(self.source.meta(), glob)?;
-        }
+        let words = self.arguments.names("function");
+        words.iter().try_for_each(|word| must_match(self.source.meta(), word))?;
         let options = graph::Options {
-            function: function.map(|word| Word::new(&word)),
+            functions: words.iter().map(|word| Word::new(word)).collect(),
             depth: self.levels()?,
             json: self.arguments.format().as_deref() == Some("json"),
             min_percent: min_percent(self.arguments)?,

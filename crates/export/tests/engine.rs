@@ -141,8 +141,8 @@ fn no_view_panics_on_nonsense() {
             };
             replay::write(&source, &options, &mut out, None).unwrap();
         }
-        let function = Some(calltap_analysis::Word::new("f*"));
-        let _ = graph::write(&source, &graph::Options { function, ..Default::default() }, &mut out, None);
+        let functions = vec![calltap_analysis::Word::new("f*")];
+        let _ = graph::write(&source, &graph::Options { functions, ..Default::default() }, &mut out, None);
         let options = export::Options::default();
         export::csv(&source, &options, &mut out, None).unwrap();
         export::perfetto(&source, &options, &mut out, None).unwrap();

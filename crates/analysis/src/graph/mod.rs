@@ -1,4 +1,4 @@
-//! Call graphs: the whole program merged by path, or the callers and callees of one function.
+//! Call graphs: the whole program merged by path, or the callers and callees of functions.
 
 pub(crate) mod function;
 mod nodes;
@@ -10,17 +10,18 @@ use crate::names::Names;
 use crate::paths::{self, NODES, Of};
 use crate::sources::drive::Progress;
 use crate::sources::source::Source;
-use crate::units::counted;
+use crate::units::{counted, one_line};
 use calltap_names::{Word, nearest_names};
+use function::FunctionGraph;
 use std::io::Write;
 use table::Table;
 
 /// Scope and form of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Shows callers and callees of the functions matching this (by demangled or linker name);
-    /// `None`: the whole program.
-    pub function: Option<Word>,
+    /// Shows callers and callees of the functions that match one of these (by demangled or linker
+    /// name), as of one function; empty: the whole program.
+    pub functions: Vec<Word>,
     /// Deepest level shown; 0: all.
     pub depth: u32,
     /// Hides paths that took less than this share of the time shown, percent.
@@ -50,7 +51,7 @@ pub fn write(
     progress: Progress<'_>,
 ) -> Result<(), Error> {
     let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
-    let by_thread = options.by_thread && options.function.is_none();
+    let by_thread = options.by_thread && options.functions.is_empty();
     let (paths, totals) = paths::collect(source, limit, by_thread, progress)?;
     let names = if options.short_names { Names::short } else { Names::new };
     let names = names(source.meta(), options.linker_names).coloured(options.colour);
@@ -63,25 +64,20 @@ pub fn write(
         let calls = counted(paths.merged, "call");
         writeln!(text, "# {}: {calls} shown as part of their callers", paths.limits_met())?;
     }
-    match &options.function {
-        None => {
+    match &options.functions[..] {
+        [] => {
             let whole = paths.nodes[0].total;
             table.write(&paths, false, whole, &mut text)?;
         }
-        Some(glob) => {
-            let is_target = |node| match paths.of(node) {
-                Of::Site(site) => names.is(site, glob),
-                _ => false,
-            };
-            let Some(found) = function::find(&paths, is_target) else {
-                return Err(no_such_function(&paths, &names, glob));
-            };
+        words => {
+            let found = find(&paths, &names, words)?;
             let calls = counted(found.calls, "call");
-            writeln!(text, "# {}: {calls}", crate::units::one_line(glob.text()))?;
-            let title = glob.text();
-            writeln!(text, "\ncallers of {}, innermost first:", crate::units::one_line(title))?;
+            let title = words.iter().map(Word::text).collect::<Vec<_>>().join(", ");
+            let (title, call) = (one_line(&title), if words.len() == 1 { "it calls" } else { "they call" });
+            writeln!(text, "# {title}: {calls}")?;
+            writeln!(text, "\ncallers of {title}, innermost first:")?;
             table.write(&found.callers, true, found.total, &mut text)?;
-            writeln!(text, "\n{} and what it calls:", crate::units::one_line(title))?;
+            writeln!(text, "\n{title} and what {call}:")?;
             table.write(&found.callees, false, found.total, &mut text)?;
         }
     }
@@ -109,19 +105,24 @@ fn write_json(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let mut list = nodes::List::new(source, names, options);
-    match &options.function {
-        None => list.add(paths, None, paths.nodes[0].total),
-        Some(glob) => {
-            let is_target = |node| matches!(paths.of(node), Of::Site(site) if names.is(site, glob));
-            let Some(found) = function::find(paths, is_target) else {
-                return Err(no_such_function(paths, names, glob));
-            };
+    match &options.functions[..] {
+        [] => list.add(paths, None, paths.nodes[0].total),
+        words => {
+            let found = find(paths, names, words)?;
             list.add(&found.callers, Some("callers"), found.total);
             list.add(&found.callees, Some("callees"), found.total);
         }
     }
     list.write(out)?;
     Ok(())
+}
+
+/// Returns the callers and callees of the functions that match.
+fn find(paths: &paths::Paths, names: &Names<'_>, words: &[Word]) -> Result<FunctionGraph, Error> {
+    let is_of = |site, word: &Word| names.is(site, word);
+    let is_target =
+        |node| matches!(paths.of(node), Of::Site(site) if words.iter().any(|word| is_of(site, word)));
+    function::find(paths, is_target).ok_or_else(|| no_such_function(paths, names, &words[0]))
 }
 
 fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Word) -> Error {

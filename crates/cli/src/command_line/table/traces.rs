@@ -207,7 +207,12 @@ pub const TRACES: &[Command] = &[
                     &["text", "json"],
                     "text",
                 ),
-                value("function", Some('F'), "NAME", "Show callers above and callees below this function."),
+                many(value(
+                    "function",
+                    Some('F'),
+                    "NAME",
+                    "Show callers above and callees below these functions.",
+                )),
                 value("depth", None, "LEVELS", "At most LEVELS levels."),
                 value("min-percent", None, "PERCENT", "Omit paths with a smaller share of the time."),
                 LINKER_NAMES,
