@@ -18,15 +18,16 @@ const MOST_AHEAD: u32 = 512;
 /// Bounds where threads do not wait, so that events not read at once are lost.
 const LEAST_AHEAD_WITHOUT_WAIT: u32 = 512;
 const MOST_AHEAD_WITHOUT_WAIT: u32 = 1024;
-/// Part of the chunks, and most chunks, that are spared for events of signal handlers.
-const SPARE_SHARE: u32 = 8;
-const MOST_SPARE_CHUNKS: u32 = 64;
+/// One in so many chunks, and most chunks, that are kept for events of signal handlers.
+const FOR_HANDLERS: u32 = 8;
+const MOST_FOR_HANDLERS: u32 = 64;
 /// Most steps in a row: the recorder has to read as well.
 const STEPS: u32 = 16;
 /// Multiple of a step's memory that must be available.
 const SPARE: u64 = 4;
 /// Multiple of a step's memory that must be available for chunks that few threads do not need.
 const PLENTY: u64 = 64;
+
 /// Outcome of a step of allocation.
 #[derive(PartialEq, Eq)]
 enum Provided {
@@ -113,7 +114,7 @@ impl Shared {
         let control = self.control();
         let most = match control.wait_us.load(Relaxed) {
             0 => 0,
-            _ => (control.chunk_count.load(Relaxed) / SPARE_SHARE).min(MOST_SPARE_CHUNKS),
+            _ => (control.chunk_count.load(Relaxed) / FOR_HANDLERS).min(MOST_FOR_HANDLERS),
         };
         let given = self.spares_given.load(Relaxed);
         let list = if given.wrapping_sub(control.spares_taken.load(Relaxed)) < most {
