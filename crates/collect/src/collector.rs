@@ -307,7 +307,8 @@ impl<'a> Collector<'a> {
         };
         self.read_goroutines();
         self.read_moves();
-        self.flush(now);
+        // Who waits for this wants the states of all threads as they are.
+        self.flush(now, last || due.is_some_and(|due| due.served.load(Acquire) != asked));
         due.into_iter().for_each(|due| due.served.store(asked, Release));
     }
 
@@ -374,7 +375,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn flush(&mut self, now: ClockPair) {
+    /// Hands over everything until `now`; `all`: with states that calltap may still correct.
+    fn flush(&mut self, now: ClockPair, all: bool) {
         let ticks = self.ticks_of(now);
         for reader in self.readers.iter_mut().flatten() {
             reader.flush(self.shared, ticks, &mut self.output, &mut self.unwinding);
@@ -391,7 +393,7 @@ impl<'a> Collector<'a> {
         }
         self.read_switches(false);
         if let Some(switches) = &mut self.kernel.switches {
-            switches.hand_over(&mut self.output);
+            switches.hand_over(all, &mut self.output);
         }
         if let Some(kernel) = &mut self.kernel.events {
             kernel.hand_over(&mut self.output);

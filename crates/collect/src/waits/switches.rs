@@ -14,6 +14,8 @@ const UNCLAIMED: usize = 4096;
 /// Number of threads without events, in addition to those with events, from which silent ones are
 /// forgotten.
 const STRANGERS: usize = 1024;
+/// Time after which calltap has certainly noted that it has stopped a thread.
+const NOTED_NS: u64 = 100_000_000;
 /// Time without a switch after which such a thread is silent.
 const SILENT_NS: u64 = 10_000_000_000;
 
@@ -78,6 +80,15 @@ impl ThreadSwitches {
         (rest.state, rest.last) = (self.state, self.last.max(at));
         *self = rest;
         earlier
+    }
+
+    /// Removes the last switch until `until`, if with it the thread has left its processor just
+    /// before: calltap may have stopped the thread, and notes that a moment later.
+    fn hold_back(&mut self, until: u64) -> Option<Switch> {
+        let is_new = |last: &&Switch| until.saturating_sub(last.at) < NOTED_NS;
+        let is_off = |last: &&Switch| matches!(last.to, RunState::Runnable | RunState::Blocked);
+        self.switches.last().filter(is_new).filter(is_off)?;
+        self.switches.pop()
     }
 
     /// Makes all waits unknown.
@@ -205,12 +216,17 @@ impl Switches {
         self.lanes.values_mut().for_each(ThreadSwitches::doubt);
     }
 
-    /// Hands over the complete switches.
-    pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
+    /// Hands over the complete switches; with `all` also those that [a stop](Self::hold) noted later
+    /// would change.
+    pub(crate) fn hand_over(&mut self, all: bool, output: &mut Output<'_>) {
         for (thread, tid) in &self.ids {
-            if let Some(switches) = self.lanes.get_mut(tid).and_then(|lane| lane.take(self.until)) {
-                output.switches(*thread, &switches, self.until);
+            let Some(lane) = self.lanes.get_mut(tid) else { continue };
+            let held_back = if all { None } else { lane.hold_back(self.until) };
+            let until = held_back.map_or(self.until, |switch| switch.at);
+            if let Some(switches) = lane.take(until) {
+                output.switches(*thread, &switches, until);
             }
+            lane.switches.extend(held_back);
         }
     }
 
@@ -276,6 +292,21 @@ mod tests {
         let earlier = old.split(7).expect("its states are known");
         assert_eq!(earlier.len(), 2);
         assert_eq!(told(&mut old, 20), Some(vec![(7, Blocked), (9, Running), (12, Blocked)]));
+    }
+
+    #[test]
+    fn state_of_a_thread_that_may_just_have_been_stopped_is_held_back() {
+        let mut stopped = lane(None, &[(1, Running), (5, Blocked)]);
+        let off = Switch { at: 5, to: Blocked };
+        assert_eq!(stopped.hold_back(20), Some(off));
+        assert_eq!(told(&mut stopped, 5), Some(vec![(1, Running)]));
+        stopped.switches.push(off);
+        stopped.holds.add(1, 30..=30);
+        stopped.push(Switch { at: 40, to: Running });
+        assert_eq!(stopped.hold_back(50), None);
+        assert_eq!(told(&mut stopped, 50), Some(vec![(5, Tracing), (40, Running)]));
+        stopped.push(Switch { at: 60, to: Blocked });
+        assert_eq!(stopped.hold_back(60 + NOTED_NS), None, "it sleeps");
     }
 
     #[test]

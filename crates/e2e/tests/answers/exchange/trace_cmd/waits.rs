@@ -4,7 +4,8 @@ use super::{Call, Report, calls, displayed, export};
 use calltap_e2e::*;
 
 impl Report {
-    /// Takes a context switch, `divided:123 [-1] S ==> swapper:0 [-1]`, and the one back.
+    /// Takes a context switch, `divided:123 [-1] S ==> swapper:0 [-1]`, and the one back. The first
+    /// one of a thread leads to it.
     pub(super) fn switch(&mut self, time: u64, info: &str) {
         let (from, to) = info.split_once(" ==> ").unwrap_or_else(|| panic!("{info}"));
         let tid = |side: &str| {
@@ -15,8 +16,12 @@ impl Report {
         if to_tid == 0 {
             self.waiting.insert(from_tid, (time, from.ends_with('S')));
         } else {
-            let (start, sleeps) = self.waiting.remove(&to_tid).expect("it waits");
-            self.waits.entry(to_tid).or_default().push((start, time, sleeps));
+            let is_first = !self.waits.contains_key(&to_tid);
+            let waits = self.waits.entry(to_tid).or_default();
+            match self.waiting.remove(&to_tid) {
+                Some((start, sleeps)) => waits.push((start, time, sleeps)),
+                None => assert!(is_first, "it waits: {info}"),
+            }
         }
     }
 }
