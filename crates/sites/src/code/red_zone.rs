@@ -6,7 +6,7 @@
 //! assembly names such shared ends, too.
 
 use super::decode::instructions;
-use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::ops::Range;
 
 /// Instructions that are looked at.
@@ -15,28 +15,28 @@ const MOST: usize = 32;
 const RED_ZONE: Range<i64> = -128..0;
 
 /// Returns the address of the first instruction that reads the red zone where nothing in front of
-/// it has written. Looks at the code from the entry on, up to the first change of the stack pointer
-/// and the first jump that is always taken.
+/// it has written. Looks at the code from the entry on, up to the first change of the stack
+/// pointer, the first use of an address in the stack, through which the code may write, and the
+/// first jump that is always taken.
 pub(crate) fn reads_unwritten(code: &[u8], address: u64) -> Option<u64> {
     let mut factory = InstructionInfoFactory::new();
     let mut written: Vec<Range<i64>> = Vec::new();
     for instruction in instructions(code, address).take(MOST) {
-        if instruction.is_stack_instruction() {
+        if instruction.is_stack_instruction() || takes_address(&instruction) {
             return None;
         }
         let info = factory.info(&instruction);
         for memory in info.used_memory() {
-            let from = memory.displacement() as i64;
-            if memory.base() != Register::RSP || memory.index() != Register::None || !RED_ZONE.contains(&from)
-            {
+            if memory.base() != Register::RSP {
                 continue;
             }
+            let from = memory.displacement() as i64;
             let bytes = from..from + memory.memory_size().size().max(1) as i64;
             match memory.access() {
                 OpAccess::Read | OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
                     let is_written =
                         written.iter().any(|known| known.start < bytes.end && bytes.start < known.end);
-                    if !is_written {
+                    if RED_ZONE.contains(&from) && !is_written {
                         return Some(instruction.ip());
                     }
                 }
@@ -44,23 +44,25 @@ pub(crate) fn reads_unwritten(code: &[u8], address: u64) -> Option<u64> {
                 _ => {}
             }
         }
-        let writes = |access| {
-            matches!(
-                access,
-                OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite
-            )
-        };
-        let moves_stack = info
-            .used_registers()
-            .iter()
-            .any(|used| used.register().full_register() == Register::RSP && writes(used.access()));
         let goes_on =
             matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
-        if moves_stack || !goes_on {
+        if !goes_on {
             return None;
         }
     }
     None
+}
+
+/// Whether an instruction takes an address in the stack, or accesses it at an index.
+fn takes_address(instruction: &Instruction) -> bool {
+    let names_pointer = (0..instruction.op_count()).any(|n| {
+        instruction.op_kind(n) == OpKind::Register
+            && instruction.op_register(n).full_register() == Register::RSP
+    });
+    let is_indexed = instruction.memory_index() != Register::None;
+    names_pointer
+        || instruction.memory_base() == Register::RSP
+            && (is_indexed || instruction.mnemonic() == Mnemonic::Lea)
 }
 
 #[cfg(test)]
@@ -80,8 +82,13 @@ mod tests {
             (b"\x31\x7c\x24\xfc", Some(0)),
             // mov rax, [rsp+8]
             (b"\x48\x8b\x44\x24\x08", None),
-            // lea rax, [rsp-8]; prefetcht0 [rsp-8]
-            (b"\x48\x8d\x44\x24\xf8\x0f\x18\x4c\x24\xf8", None),
+            // prefetcht0 [rsp-8]
+            (b"\x0f\x18\x4c\x24\xf8", None),
+            // lea rax, [rsp-16]; mov [rax+8], rdi; mov rax, [rsp-8]; and mov rax, rsp; mov rax, [rsp-8]
+            (b"\x48\x8d\x44\x24\xf0\x48\x89\x78\x08\x48\x8b\x44\x24\xf8", None),
+            (b"\x48\x89\xe0\x48\x8b\x44\x24\xf8", None),
+            // mov [rsp+rax*8-64], rdi; mov rax, [rsp-8]
+            (b"\x48\x89\x7c\xc4\xc0\x48\x8b\x44\x24\xf8", None),
             // or qword [rsp-0x1020], 0: a probe of the stack
             (b"\x48\x83\x8c\x24\xe0\xef\xff\xff\x00", None),
             // push rbx; mov rax, [rsp-8]; and sub rsp, 8; mov rax, [rsp-8]
