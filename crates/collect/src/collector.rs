@@ -307,7 +307,7 @@ impl<'a> Collector<'a> {
         };
         self.read_goroutines();
         self.read_moves();
-        // Who waits for this wants the states of all threads as they are.
+        // A request is for the states of all threads as they are known now.
         self.flush(now, last || due.is_some_and(|due| due.served.load(Acquire) != asked));
         due.into_iter().for_each(|due| due.served.store(asked, Release));
     }

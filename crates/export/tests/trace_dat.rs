@@ -287,6 +287,16 @@ fn waits_are_switches_and_wakeups() {
 }
 
 #[test]
+fn a_thread_that_waits_before_its_first_call_runs_when_it_is_back() {
+    let mut source = recording("main: E main @500; X main @900");
+    let states = [(50, RunState::Running), (100, RunState::Blocked), (300, RunState::Running)];
+    source.switches.insert(ThreadId(0), states.map(|(at, to)| Switch { at, to }).to_vec());
+    let text = decoded(&exported(&source, Version::V6));
+    let switches: Vec<&str> = text.lines().filter(|line| line.contains(" switch ")).collect();
+    assert_eq!(switches, ["0: 100 @100 switch S to 0", "0: 0 @300 switch R to 100"]);
+}
+
+#[test]
 fn no_events() {
     for text in ["", "idle: L 0/0 @0"] {
         let mut source = recording(text);

@@ -216,8 +216,8 @@ impl Switches {
         self.lanes.values_mut().for_each(ThreadSwitches::doubt);
     }
 
-    /// Hands over the complete switches; with `all` also those that [a stop](Self::hold) noted later
-    /// would change.
+    /// Hands over the complete switches; with `all` also those that [a stop](Self::hold) noted
+    /// later would change.
     pub(crate) fn hand_over(&mut self, all: bool, output: &mut Output<'_>) {
         for (thread, tid) in &self.ids {
             let Some(lane) = self.lanes.get_mut(tid) else { continue };

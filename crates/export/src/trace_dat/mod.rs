@@ -196,6 +196,8 @@ impl Visitor for Exporter<'_> {
             self.put(from, &record::sched_switch(self.task(thread), sleeps, NO_TASK));
         }
         self.off = Some((thread, *stretch));
+        // The switch back shows that the thread runs, before its first call too.
+        self.begun = Some(thread);
     }
 
     fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {

@@ -1,5 +1,5 @@
-//! Which threads of the output have their system calls among their events: a reader adds those of the
-//! others from their logs.
+//! Which threads of the output have their system calls among their events: a reader adds those of
+//! the others from their logs.
 
 use super::lane::Counts;
 use super::tables::Tables;

@@ -84,8 +84,9 @@ mod tests {
             (b"\x48\x8b\x44\x24\x08", None),
             // prefetcht0 [rsp-8]
             (b"\x0f\x18\x4c\x24\xf8", None),
-            // lea rax, [rsp-16]; mov [rax+8], rdi; mov rax, [rsp-8]; and mov rax, rsp; mov rax, [rsp-8]
+            // lea rax, [rsp-16]; mov [rax+8], rdi; mov rax, [rsp-8]
             (b"\x48\x8d\x44\x24\xf0\x48\x89\x78\x08\x48\x8b\x44\x24\xf8", None),
+            // mov rax, rsp; mov rax, [rsp-8]
             (b"\x48\x89\xe0\x48\x8b\x44\x24\xf8", None),
             // mov [rsp+rax*8-64], rdi; mov rax, [rsp-8]
             (b"\x48\x89\x7c\xc4\xc0\x48\x8b\x44\x24\xf8", None),
