@@ -287,7 +287,7 @@ fn waits_are_switches_and_wakeups() {
 }
 
 #[test]
-fn a_thread_that_waits_before_its_first_call_runs_when_it_is_back() {
+fn thread_that_waits_before_its_first_call_runs_afterwards() {
     let mut source = recording("main: E main @500; X main @900");
     let states = [(50, RunState::Running), (100, RunState::Blocked), (300, RunState::Running)];
     source.switches.insert(ThreadId(0), states.map(|(at, to)| Switch { at, to }).to_vec());
