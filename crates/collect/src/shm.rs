@@ -80,7 +80,7 @@ impl Shared {
         // does not.
         shared.allocate(0, PLAN_AT)?;
         shared.control().chunk_max.store(chunks, Release);
-        shared.provide_beginning();
+        shared.provide_first_chunks();
         if shared.control().chunk_count.load(Relaxed) == 0 {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }

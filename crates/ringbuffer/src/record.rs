@@ -70,17 +70,23 @@ pub fn print(tid: u32, at: u64, text: &str) -> Vec<u8> {
     record
 }
 
+/// Returns the fields of a thread: 16 bytes of its name, its id, its priority.
+fn task((tid, comm): (u32, &str)) -> [u8; 24] {
+    let mut fields = [0; 24];
+    let comm = &comm.as_bytes()[..comm.len().min(15)];
+    fields[..comm.len()].copy_from_slice(comm);
+    fields[16..20].copy_from_slice(&tid.to_le_bytes());
+    fields[20..24].copy_from_slice(&(-1_i32).to_le_bytes());
+    fields
+}
+
 /// Returns the record of a switch from a thread, which sleeps or is runnable, to another. Threads
 /// are ids and names, of which 15 bytes are kept; id 0 is no thread. Priorities are not known: -1.
 pub fn sched_switch(prev: (u32, &str), sleeps: bool, next: (u32, &str)) -> [u8; 64] {
     let mut record: [u8; 64] = begin(SCHED_SWITCH, prev.0);
-    for (at, (tid, comm)) in [(8, prev), (40, next)] {
-        let comm = &comm.as_bytes()[..comm.len().min(15)];
-        record[at..at + comm.len()].copy_from_slice(comm);
-        // Behind the name of the first thread come its priority and state, then the second thread.
-        record[at + 16..at + 20].copy_from_slice(&tid.to_le_bytes());
-        record[at + 20..at + 24].copy_from_slice(&(-1_i32).to_le_bytes());
-    }
+    // Behind the first thread comes its state, then the second thread.
+    record[8..32].copy_from_slice(&task(prev));
+    record[40..64].copy_from_slice(&task(next));
     record[32..40].copy_from_slice(&u64::from(sleeps).to_le_bytes());
     record
 }
@@ -90,10 +96,7 @@ pub fn sched_switch(prev: (u32, &str), sleeps: bool, next: (u32, &str)) -> [u8; 
 pub fn sched_waking(waker: u32, interrupt: bool, woken: (u32, &str), processor: u32) -> [u8; 36] {
     let mut record: [u8; 36] = begin(SCHED_WAKING, waker);
     record[2] = if interrupt { INTERRUPT } else { 0 };
-    let comm = &woken.1.as_bytes()[..woken.1.len().min(15)];
-    record[8..8 + comm.len()].copy_from_slice(comm);
-    record[24..28].copy_from_slice(&woken.0.to_le_bytes());
-    record[28..32].copy_from_slice(&(-1_i32).to_le_bytes());
+    record[8..32].copy_from_slice(&task(woken));
     record[32..36].copy_from_slice(&processor.to_le_bytes());
     record
 }

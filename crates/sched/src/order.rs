@@ -60,8 +60,15 @@ pub enum Change<T> {
         /// End of the unknown time.
         to: u64,
     },
-    /// Records of the thread with this id, which has ended, may have been lost between two times.
-    LostOf(u32, u64, u64),
+    /// Records of a thread that has ended may have been lost.
+    LostOf {
+        /// Id of the thread.
+        tid: u32,
+        /// Start of the unknown time.
+        from: u64,
+        /// End of the unknown time.
+        to: u64,
+    },
 }
 
 /// A record, or an interval in which records are missing.
@@ -158,7 +165,7 @@ impl<T: Timed + Clone> Order<T> {
             }
             Waiting::Gap { from, to } => {
                 blind_until = blind_until.max(*to);
-                give(Change::LostOf(ended, *from, *to));
+                give(Change::LostOf { tid: ended, from: *from, to: *to });
                 true
             }
         });
@@ -246,7 +253,7 @@ mod tests {
         assert_eq!(take(&mut order, vec![full], 20 * MS), []);
         let mut changes = Vec::new();
         order.rest_of(1, &mut |change| changes.push(change));
-        assert_eq!(changes, [of(1, 20 * MS, Blocked), Change::LostOf(1, 20 * MS, 20 * MS)]);
+        assert_eq!(changes, [of(1, 20 * MS, Blocked), Change::LostOf { tid: 1, from: 20 * MS, to: 20 * MS }]);
     }
 
     proptest! {

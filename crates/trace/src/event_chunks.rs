@@ -43,12 +43,7 @@ impl EventChunks {
     /// Adds the system calls of threads to their events from now on, and to the functions.
     pub(crate) fn add_system_calls(&mut self, meta: &mut Meta) -> Result<(), Error> {
         let mut numbers = BTreeSet::new();
-        let calls_in_events: BTreeSet<ThreadId> = meta
-            .kernel_events
-            .iter()
-            .flat_map(|events| &events.calls_in_events)
-            .map(|id| ThreadId(*id))
-            .collect();
+        let calls_in_events: BTreeSet<ThreadId> = meta.calls_in_events().collect();
         let threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();
         for thread in
             threads.difference(&calls_in_events).copied().filter(|thread| self.span(*thread).is_some())

@@ -349,6 +349,13 @@ impl Meta {
             _ => Ending::Running,
         }
     }
+
+    /// Returns the threads to which a reader adds no system calls, see
+    /// [`KernelEvents::calls_in_events`].
+    pub fn calls_in_events(&self) -> impl Iterator<Item = ThreadId> + '_ {
+        let events = self.kernel_events.iter();
+        events.flat_map(|events| &events.calls_in_events).map(|id| ThreadId(*id))
+    }
 }
 
 impl End {

@@ -58,15 +58,15 @@ impl Source for TraceReader {
             return Ok(None);
         }
         let switches = self.switches(thread)?;
-        let wakings = self.wakings(thread)?;
-        let switches = match wakings.entries.is_empty() {
-            true => switches,
-            false => {
-                let calls = &self.system_calls(thread)?;
-                Wakeups { switches: &switches, wakings: &wakings, calls }.divide()
-            }
-        };
-        Ok(Some(switches).filter(|switches| !switches.is_empty()))
+        if switches.is_empty() {
+            return Ok(None);
+        }
+        let wakings = &self.wakings(thread)?;
+        if wakings.entries.is_empty() {
+            return Ok(Some(switches));
+        }
+        let (switches, calls) = (&switches, &self.system_calls(thread)?);
+        Ok(Some(Wakeups { switches, wakings, calls }.divide()))
     }
 
     fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {

@@ -41,7 +41,7 @@ enum Provided {
 
 impl Shared {
     /// Allocates the first chunks. Whether threads will wait for more is not known yet.
-    pub(super) fn provide_beginning(&self) {
+    pub(super) fn provide_first_chunks(&self) {
         self.provide(0, self.by_few, &mut None);
     }
 

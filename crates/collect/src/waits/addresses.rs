@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const MOST: usize = 1 << 14;
 /// Pause between two looks at the names of addresses that are waited at again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Most processes whose mappings are kept, for addresses that are looked up after their end.
+const KEPT: usize = 64;
 /// Place of an address that had objects of several names during the recording.
 const IN_TURN: &str = "libraries loaded in turn";
 
@@ -34,8 +36,8 @@ pub(crate) struct Addresses {
     control: u64,
     /// Ids of the processes, by their indices.
     processes: HashMap<u32, u32>,
-    /// Mappings of the processes by id, as they were last: those of one that has ended, too.
-    mappings: HashMap<u32, Vec<Region>>,
+    /// Mappings of the newest processes, by their indices, as they were last.
+    mappings: BTreeMap<u32, Vec<Region>>,
     /// Names by process and address.
     known: BTreeMap<(u32, u64), Option<String>>,
     new: Vec<(u32, u64)>,
@@ -55,22 +57,24 @@ impl Addresses {
     /// Notes the id of the process with this index.
     pub(crate) fn know(&mut self, process: u32, pid: u32) {
         if self.processes.insert(process, pid) != Some(pid) {
-            self.map(pid);
+            self.map(process, pid);
         }
     }
 
     /// Reads the mappings of a process, if it has not ended.
-    fn map(&mut self, pid: u32) {
+    fn map(&mut self, process: u32, pid: u32) {
         if let Some(regions) = maps::read(pid).ok().filter(|regions| !regions.is_empty()) {
-            self.mappings.insert(pid, regions);
+            if self.mappings.len() >= KEPT && !self.mappings.contains_key(&process) {
+                self.mappings.pop_first();
+            }
+            self.mappings.insert(process, regions);
         }
     }
 
     /// Notes that the process with this index runs another program.
     pub(crate) fn forget(&mut self, process: u32) {
-        if let Some(pid) = self.processes.remove(&process) {
-            self.mappings.remove(&pid);
-        }
+        self.processes.remove(&process);
+        self.mappings.remove(&process);
     }
 
     /// Notes that a thread of the process waits at an address.
@@ -93,18 +97,19 @@ impl Addresses {
             asked.extend(std::mem::take(&mut self.again));
             self.compared = Some(Instant::now());
         }
-        let pids: BTreeSet<u32> =
-            asked.iter().filter_map(|(process, _)| self.processes.get(process).copied()).collect();
-        pids.into_iter().for_each(|pid| self.map(pid));
-        let (mappings, mut addresses) = (std::mem::take(&mut self.mappings), Vec::new());
-        for (process, address) in asked {
+        let mut by_process = BTreeMap::<u32, Vec<u64>>::new();
+        asked.into_iter().for_each(|(process, address)| by_process.entry(process).or_default().push(address));
+        let mut addresses = Vec::new();
+        for (process, asked) in by_process {
             let Some(pid) = self.processes.get(&process).copied() else { continue };
-            let regions = mappings.get(&pid).map_or(&[][..], Vec::as_slice);
-            let Some(region) = maps::at(regions, address) else { continue };
-            let found = self.look_up(process, pid, regions, region, address);
-            addresses.extend(self.note(found));
+            self.map(process, pid);
+            let Some(regions) = self.mappings.remove(&process) else { continue };
+            for address in asked {
+                let found = self.look_up(process, pid, &regions, address);
+                addresses.extend(found.and_then(|found| self.note(found)));
+            }
+            self.mappings.insert(process, regions);
         }
-        self.mappings = mappings;
         if !addresses.is_empty() {
             output.record(&Record::Addresses { addresses });
         }
@@ -126,14 +131,9 @@ impl Addresses {
         }
     }
 
-    fn look_up(
-        &mut self,
-        process: u32,
-        pid: u32,
-        regions: &[Region],
-        region: &Region,
-        address: u64,
-    ) -> Address {
+    /// Describes an address, if it is mapped.
+    fn look_up(&mut self, process: u32, pid: u32, regions: &[Region], address: u64) -> Option<Address> {
+        let region = maps::at(regions, address)?;
         let place = match region.path.to_string_lossy() {
             path if path.is_empty() => "anonymous memory".to_owned(),
             path => path.trim_matches(['[', ']']).to_owned(),
@@ -144,7 +144,7 @@ impl Addresses {
             true => self.name(pid, region, address),
             false => self.name_in_bss(pid, regions, region, address),
         };
-        Address { process, address, name, place, recorder }
+        Some(Address { process, address, name, place, recorder })
     }
 
     /// Returns the symbol at an address in a mapped file.
@@ -228,10 +228,7 @@ mod tests {
         let mut addresses = Addresses::default();
         let pid = std::process::id();
         let regions = maps::read(pid).unwrap();
-        let mut look = |address: u64| {
-            let region = maps::at(&regions, address).unwrap();
-            addresses.look_up(0, pid, &regions, region, address)
-        };
+        let mut look = |address: u64| addresses.look_up(0, pid, &regions, address).unwrap();
         let lock = look(&raw const LOCK as u64);
         assert!(lock.name.as_ref().is_some_and(|name| name.ends_with("LOCK")), "{lock:?}");
         let inside = look(&raw const ZEROS as u64 + 24);

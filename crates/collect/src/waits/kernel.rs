@@ -138,7 +138,7 @@ impl<T: Timed + Clone> Lanes<T> {
                 *since = to.max(*since);
                 lanes.values_mut().for_each(|lane| lane.lose(from, to));
             }
-            Change::LostOf(tid, from, to) => {
+            Change::LostOf { tid, from, to } => {
                 lanes.get_mut(&tid).into_iter().for_each(|lane| lane.lose(from, to));
             }
         }

@@ -196,7 +196,7 @@ impl Switches {
                 first.clear();
                 lanes.values_mut().for_each(|lane| lane.push(Switch { at, to: RunState::Unknown }));
             }
-            Change::LostOf(tid, at, _) => {
+            Change::LostOf { tid, from: at, .. } => {
                 Self::lane(lanes, first, since, tid).push(Switch { at, to: RunState::Unknown });
             }
         }

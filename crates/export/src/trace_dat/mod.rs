@@ -62,7 +62,7 @@ pub fn trace_dat(
         last: 0,
         unknown: None,
         off: None,
-        begun: None,
+        begun: false,
         wakings: None,
         to: None,
     };
@@ -119,10 +119,10 @@ struct Exporter<'a> {
     /// The last interval in which the thread did not run, until its end is written: behind a wait
     /// that ended with a wakeup comes another, without a context switch between them.
     off: Option<(ThreadId, Stretch)>,
-    /// The thread, once an event of it was written.
-    begun: Option<ThreadId>,
-    /// Wakeups of the thread of which one was written last.
-    wakings: Option<(ThreadId, KernelLog<Waking>)>,
+    /// Whether an event of the thread was written.
+    begun: bool,
+    /// Wakeups of the thread, once they were read.
+    wakings: Option<KernelLog<Waking>>,
     /// Output of the second pass.
     to: Option<(Vec<u8>, &'a mut dyn Write)>,
 }
@@ -197,7 +197,7 @@ impl Visitor for Exporter<'_> {
         }
         self.off = Some((thread, *stretch));
         // The switch back shows that the thread runs, before its first call too.
-        self.begun = Some(thread);
+        self.begun = true;
     }
 
     fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {
@@ -235,7 +235,7 @@ impl Visitor for Exporter<'_> {
             self.stream.restart();
         }
         self.last = self.start();
-        (self.unknown, self.begun) = (None, None);
+        (self.unknown, self.begun, self.wakings) = (None, false, None);
         self.write(false)
     }
 }
@@ -283,10 +283,9 @@ impl Exporter<'_> {
 
     /// Writes that a thread runs at its first event, if its states are known.
     fn begin(&mut self, thread: ThreadId, ticks: u64) {
-        if self.begun == Some(thread) {
+        if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        self.begun = Some(thread);
         // If they cannot be read, they are unknown.
         let switches = self.source.switches(thread).ok().flatten().unwrap_or_default();
         let before = switches.partition_point(|switch| switch.at <= ticks);
@@ -299,14 +298,12 @@ impl Exporter<'_> {
 
     /// Writes the wakeup of a thread.
     fn waking(&mut self, thread: ThreadId, ticks: u64) {
-        let known = self.wakings.take().filter(|(of, _)| *of == thread);
         // If they cannot be read, the waker is unknown.
-        let known = known.unwrap_or_else(|| (thread, self.source.wakings(thread).unwrap_or_default()));
-        let entries = &known.1.entries;
+        let read = || self.source.wakings(thread).unwrap_or_default();
+        let entries = &self.wakings.get_or_insert_with(read).entries;
         let found = entries.binary_search_by_key(&ticks, |waking| waking.at).ok();
         let waking = found.and_then(|index| entries.get(index));
         let (waker, interrupt) = waking.map_or((0, false), |waking| (waking.tid, waking.interrupt));
-        self.wakings = Some(known);
         let processor = self.pages.len() as u32;
         let record = record::sched_waking(waker, interrupt, self.task(thread), processor);
         self.put_now(self.source.to_ns(ticks), &record);

@@ -26,13 +26,14 @@ impl Shown {
     ) -> Result<Shown, Refused> {
         let mut threads = BTreeSet::new();
         for (recording, ids) in recordings.iter().zip(&tables.ids) {
-            threads.extend(in_events(recording).filter_map(|thread| ids.thread(thread)));
+            let own = recording.reader.meta().calls_in_events();
+            threads.extend(own.filter_map(|thread| ids.thread(thread)));
         }
         // Where the log is from a recording of the kernel, the calls are in that one's thread.
         for row in &tables.threads {
             let Some(beside) = row.beside else { continue };
             let own = || recordings[row.own.recording].reader.system_calls(row.own.thread);
-            let mut of_kernel = in_events(&recordings[beside.recording]);
+            let mut of_kernel = recordings[beside.recording].reader.meta().calls_in_events();
             if of_kernel.any(|thread| thread == beside.thread) && own()?.entries.is_empty() {
                 threads.insert(row.thread.id);
             }
@@ -47,10 +48,4 @@ impl Shown {
         threads.extend(without_calls);
         Ok(Shown { threads, hidden })
     }
-}
-
-/// Returns the threads of a recording that have system calls among their events.
-fn in_events(recording: &Recording) -> impl Iterator<Item = ThreadId> + '_ {
-    let events = recording.reader.meta().kernel_events.iter();
-    events.flat_map(|events| &events.calls_in_events).map(|id| ThreadId(*id))
 }

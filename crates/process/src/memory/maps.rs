@@ -269,10 +269,9 @@ const MARGIN: u64 = 1 << 20;
 /// Finds a free range of `length` bytes from which `[start, end)` can be reached with a 32-bit
 /// displacement, in both directions.
 ///
-/// Tries below the module first, as the heap grows above it; then as far above as can be
-/// reached: the heap of a program at a low address may begin anywhere within the gigabyte behind
-/// it. `lowest` is the lowest address that
-/// the system allows to map.
+/// Tries below the module first, as the heap grows above it; then as far above as can be reached:
+/// the heap of a program at a low address may begin anywhere within the gigabyte behind it.
+/// `lowest` is the lowest address that the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
     const REACH: u64 = (1 << 31) - (1 << 20);
     let (reach_low, reach_high) = (end.saturating_sub(REACH).max(lowest), start.saturating_add(REACH));

@@ -6,7 +6,9 @@
 //! assembly names such shared ends, too.
 
 use super::decode::instructions;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 use std::ops::Range;
 
 /// Instructions that are looked at.
@@ -19,17 +21,17 @@ const RED_ZONE: Range<i64> = -128..0;
 /// pointer, the first use of an address in the stack, through which the code may write, and the
 /// first jump that is always taken.
 pub(crate) fn reads_unwritten(code: &[u8], address: u64) -> Option<u64> {
-    let mut factory = InstructionInfoFactory::new();
+    // Few functions need it, and it allocates.
+    let mut factory = None;
     let mut written: Vec<Range<i64>> = Vec::new();
     for instruction in instructions(code, address).take(MOST) {
         if instruction.is_stack_instruction() || takes_address(&instruction) {
             return None;
         }
-        let info = factory.info(&instruction);
-        for memory in info.used_memory() {
-            if memory.base() != Register::RSP {
-                continue;
-            }
+        let of_stack = (instruction.memory_base() == Register::RSP)
+            .then(|| factory.get_or_insert_with(InstructionInfoFactory::new).info(&instruction));
+        let used = of_stack.into_iter().flat_map(InstructionInfo::used_memory);
+        for memory in used.filter(|memory| memory.base() == Register::RSP) {
             let from = memory.displacement() as i64;
             let bytes = from..from + memory.memory_size().size().max(1) as i64;
             match memory.access() {
