@@ -38,11 +38,12 @@ fn the_page_about_databases_finds_the_session_that_holds_a_row_of_postgres() {
     let (program, place) = (programs.join("psql"), postgres.directory());
     let psql = format!("{} -X -q -U it -h {} postgres", program.display(), place.display());
     // A session sleeps with the row changed, a second one wants the row, and a third one is open
-    // all the time.
+    // all the time. The second one waits for less than deadlock_timeout, whose timer wakes it after
+    // a second.
     let update = "update one set value = value + 1";
     let sessions = format!(
         "(while sleep 0.05; do echo \"select 'open';\" || exit; done) | {psql} >/dev/null & \
-         while {psql} -c 'select 1'; do {psql} -c '{update}; select pg_sleep(1.5)' & sleep 0.5; {psql} -c '{update}'; wait $!; done"
+         while {psql} -c 'select 1'; do {psql} -c '{update}; select pg_sleep(1)' & sleep 0.5; {psql} -c '{update}'; wait $!; done"
     );
     let _sessions = running("sh", &["-c", &sessions]);
     let page = Page::new("database.md", &[("--duration 20", "--duration 6")]);
