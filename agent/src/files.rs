@@ -16,8 +16,7 @@ pub fn open_beside(own: &[u8], name: &[u8], access: usize) -> Option<sys::Fd> {
 
 /// Address and length of each mapping of the session's files, for unmapping.
 pub static MAPPINGS: [[AtomicUsize; 2]; 3] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 3];
-/// Index of the mapping of the code file's veneers, which is duplicated where the file cannot be
-/// opened.
+/// Index of the mapping of the code file's veneers, which is duplicated near modules.
 pub const VENEERS: usize = 2;
 
 /// Remembers a mapping.

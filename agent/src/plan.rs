@@ -125,22 +125,30 @@ pub fn map_planned(session: Session) {
     if maps.is_empty() {
         return;
     }
+    // A file would take a descriptor, whose number another thread may expect to get.
+    let may_duplicate = header(session).may_duplicate.load(Relaxed) != 0;
+    let mut code = None;
+    for map in maps {
+        let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
+        let offset = map.offset.load(Relaxed);
+        let mut mapped = Err(sys::ENOENT);
+        if may_duplicate {
+            mapped = duplicate(address, length, offset as usize);
+        }
+        if mapped.is_err_and(|errno| errno != sys::EEXIST) {
+            let code = code.get_or_insert_with(|| open_code(session));
+            mapped = code.as_ref().map_or(mapped, |code| map_code(address, length, code, offset));
+        }
+        map.errno.store(mapped.err().map_or(0, |errno| errno.0) as u64, Relaxed);
+    }
+}
+
+fn open_code(session: Session) -> Option<sys::Fd> {
     let mut path = [0u8; PATH_MAX];
     for (place, byte) in path.iter_mut().zip(&session.control().agent_path) {
         *place = byte.load(Relaxed);
     }
-    let code = open_beside(&path, b"code\0", sys::O_RDONLY);
-    let may_duplicate = header(session).may_duplicate.load(Relaxed) != 0;
-    for map in maps {
-        let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
-        let offset = map.offset.load(Relaxed);
-        let mapped = match &code {
-            Some(code) => map_code(address, length, code, offset),
-            None if may_duplicate => duplicate(address, length, offset as usize),
-            None => Err(sys::ENOENT),
-        };
-        map.errno.store(mapped.err().map_or(0, |errno| errno.0) as u64, Relaxed);
-    }
+    open_beside(&path, b"code\0", sys::O_RDONLY)
 }
 
 /// Maps a piece of the code file to a free range.
@@ -152,7 +160,7 @@ fn map_code(address: usize, length: usize, code: &sys::Fd, offset: u64) -> Resul
     if at == address { Ok(()) } else { Err(sys::EEXIST) }
 }
 
-/// Maps a piece of the code file without the file, by duplicating the mapping that
+/// Maps a piece of the code file without opening it, by duplicating the mapping that
 /// [`files`](crate::files) remembers.
 fn duplicate(address: usize, length: usize, offset: usize) -> Result<(), sys::Errno> {
     let [veneers, bytes] = &MAPPINGS[VENEERS];

@@ -10,6 +10,8 @@ use std::fs;
 /// Number of mappings that a process must be able to add: more than the agent, the dynamic linker
 /// for it, and the veneers of most programs take, so that the program itself is left some.
 const MAPPINGS: usize = 64;
+/// Files that loading the agent has open at a time.
+const FILES: u64 = 3;
 /// Bytes of address space for the agent's file and its first mappings.
 const AGENT: u64 = 64 << 20;
 /// KiB of address space that the agent's file takes, which count as locked memory in a process that
@@ -52,8 +54,11 @@ fn exhausted(target: &Target) -> Option<Reason> {
     let place = proc::place(target.pid);
     let read = |name: &str| fs::read_to_string(place.join(name)).unwrap_or_default();
     let limits = read("limits");
-    let files = fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
-    if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {
+    // An opener, which a seccomp filter may forbid, has an empty descriptor table.
+    let is_filtered = proc::threads(target.pid).into_iter().any(proc::is_filtered);
+    let files = || fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
+    let used = if is_filtered { files() } else { 0 };
+    if soft_limit(&limits, "Max open files").is_some_and(|most| used + FILES > most) {
         return Some(Reason::NoFiles);
     }
     let status = proc::status(target.pid).unwrap_or_default();

@@ -5,6 +5,7 @@
 //! only, 32-bit words. The agent's arguments are known in part; if a filter tests an unknown one,
 //! both branches are followed.
 
+use crate::injection::inject::OPENER_FLAGS;
 use std::collections::HashSet;
 
 /// An instruction, in the kernel's layout (`struct sock_filter`).
@@ -102,6 +103,13 @@ const READING: Call = perhaps("process_vm_readv", libc::SYS_process_vm_readv, &[
 /// Made if the filters allow it.
 const ASKING: Call = perhaps("prctl", libc::SYS_prctl, &[(0, libc::PR_GET_TSC as u64)]);
 
+/// Made by an [opener](crate::injection::inject), or to start one.
+const OPENING: [Call; 3] = [
+    perhaps("clone", libc::SYS_clone, &[(0, OPENER_FLAGS as u64)]),
+    perhaps("close_range", libc::SYS_close_range, &[(0, 0), (2, libc::CLOSE_RANGE_UNSHARE as u64)]),
+    perhaps("unshare", libc::SYS_unshare, &[(0, libc::CLONE_FILES as u64)]),
+];
+
 /// Returns the name of the first call that one of these filters does not allow.
 pub fn forbids(filters: &[Vec<Instruction>]) -> Option<&'static str> {
     CALLS.iter().find(|call| !pass(filters, call)).map(|call| call.name)
@@ -115,6 +123,11 @@ pub fn allow_reading(filters: &[Vec<Instruction>]) -> bool {
 /// Whether the filters let the agent ask whether a thread may read the time stamp counter.
 pub fn allow_asking(filters: &[Vec<Instruction>]) -> bool {
     pass(filters, &ASKING)
+}
+
+/// Whether the filters let a thread start an opener, and let that leave the descriptor table.
+pub fn allow_opener(filters: &[Vec<Instruction>]) -> bool {
+    OPENING.iter().all(|call| pass(filters, call))
 }
 
 fn pass(filters: &[Vec<Instruction>], call: &Call) -> bool {

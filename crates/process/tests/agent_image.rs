@@ -63,7 +63,7 @@ fn the_agent_exports_only_the_names_seen_in_backtraces() {
 fn the_agent_is_small() {
     let sizes = [&PRELOADED, &ATTACHED, &PLACED].map(|image| image.bytes().len());
     // More than half are the hooks: one for each combination of tracers, kind of site and clock.
-    assert!(sizes.iter().all(|size| *size < 224 << 10), "{sizes:?} bytes");
+    assert!(sizes.iter().all(|size| *size < 232 << 10), "{sizes:?} bytes");
 }
 
 /// Returns start and end of the functions whose name passes.

@@ -194,6 +194,16 @@ fn load_agent(
 /// A hijacked thread, and the result of its work.
 type Hijacked = (StoppedThread, Result<(), Error>);
 
+/// The functions by which the dynamic linker loads the agent.
+struct DynamicLinker<'a> {
+    libc: Option<&'a Symbols>,
+    /// Address.
+    dlopen: u64,
+    /// Whether [another object](Guards::has_other_allocators) than the C library defines the
+    /// allocator.
+    has_other_allocators: bool,
+}
+
 /// Loads the agent by the dynamic linker; places it, which takes no lock, if no thread that holds
 /// no lock is found soon.
 fn open_or_place(
@@ -201,13 +211,14 @@ fn open_or_place(
     directory: &Directory,
     shared: &Shared,
     inferior: &mut Inferior<'_>,
-    linker: (Option<&Symbols>, u64),
+    (libc, dlopen): (Option<&Symbols>, u64),
 ) -> Result<Hijacked, Error> {
     let guards = Guards::new(target.pid, &inferior.regions);
     // If the frames of a placed agent cannot be registered with the unwinder, only the dynamic
     // linker can load it.
     let can_place = Frames::of(target, &inferior.regions).is_ok();
-    if can_place && guards.has_other_allocators() && knows_owner_word(target, inferior)? {
+    let linker = DynamicLinker { libc, dlopen, has_other_allocators: guards.has_other_allocators() };
+    if can_place && linker.has_other_allocators && knows_owner_word(target, inferior)? {
         return place(target, directory, inferior);
     }
     let patience = if can_place { UNLOCKED } else { TRY };
@@ -239,7 +250,7 @@ fn open(
     directory: &Directory,
     shared: &Shared,
     inferior: &mut Inferior<'_>,
-    (libc, dlopen): (Option<&Symbols>, u64),
+    linker: DynamicLinker<'_>,
     mut thread: StoppedThread,
 ) -> Result<Hijacked, Error> {
     match owner_word(target, &thread, &mut inferior.text) {
@@ -249,14 +260,16 @@ fn open(
         Err(_) => directory.replace_agent(PRELOADED.bytes())?,
     }
     give_to(directory, &thread);
-    let address = |name: &str| libc.and_then(|libc| libc.address(name));
+    let address = |name: &str| linker.libc.and_then(|libc| libc.address(name));
     let path = directory.agent();
     let call = Call {
-        function: dlopen,
+        function: linker.dlopen,
         arguments: [inferior.place.string_address(), RTLD_NOW],
         string: path.as_os_str().as_encoded_bytes(),
         complaint: address("dlerror").unwrap_or(0),
         let_in: SETXID,
+        // An allocator of the program may use restartable sequences, which an opener has none of.
+        opens_files: !linker.has_other_allocators,
     };
     if let Err(failed) = inferior.call(&mut thread, &call, LOAD) {
         return Ok((thread, Err(target.refuse(failed).into())));
@@ -373,8 +386,11 @@ fn map_agent(
     let path = directory.agent();
     let (function, arguments, string) =
         inferior.place.mapping_call(path.as_os_str().as_encoded_bytes(), &placement.mappings);
-    let mapped =
-        inferior.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
+    let mapped = inferior.call(
+        thread,
+        &Call { function, arguments, string: &string, complaint: 0, let_in: 0, opens_files: true },
+        CALL,
+    );
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = LoadedAgent::find(&inferior.regions, &mut inferior.text);
     match mapped.map_err(|failed| target.refuse(failed))? as i64 {

@@ -255,10 +255,47 @@ static void kernel_thread(void) {
     for (long i = 0; !over; i++) { check(i); if (i % 1000 == 0) rest(100); }
 }
 
+// The numbers of files: each thread works with its own. All lower ones are in use.
+static int zero_file;
+enum { LOWEST = 40, GIVEN, FIRST_CLOSED, LAST_CLOSED = 63 };
+static void *takes_lowest(void *p) {
+    while (!over) {
+        int lowest = open("/dev/null", O_RDONLY);
+        check(lowest);
+        if (lowest != LOWEST) FAIL("the lowest free descriptor was %d\n", lowest);
+        close(lowest);
+    }
+    return p;
+}
+static void *takes_given(void *p) {
+    for (long n = 0; !over; n++) {
+        char bytes[4];
+        if (dup2(zero_file, GIVEN) != GIVEN || read(GIVEN, bytes, 4) != 4 || close(GIVEN)) FAIL("round %ld of descriptor %d\n", n, GIVEN);
+        check(n);
+    }
+    return p;
+}
+static void *closes(void *p) {
+    for (long n = 0; !over; n++) {
+        for (int i = FIRST_CLOSED; i <= LAST_CLOSED; i++) if (!close(i)) FAIL("descriptor %d was open\n", i);
+        check(n);
+        rest(50);
+    }
+    return p;
+}
+static void descriptors(void) {
+    zero_file = open("/dev/zero", O_RDONLY);
+    while (dup(zero_file) < LOWEST - 1) {}
+    void *(*all[])(void *) = {takes_lowest, takes_given, closes};
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, all[i], NULL);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+}
+
 int main(int argc, char **argv) {
     struct { const char *name; void (*run)(void); } all[] = {{"queue", queue}, {"timer", timer}, {"users", users}, {"stacks", stacks}, {"allocator", allocator}, {"sequences", sequences}, {"linker", linker}, {"no tsc", no_tsc},
         {"leftovers", leftovers}, {"users and threads", users_and_threads}, {"own words", own_words}, {"mappings", mappings},
-        {"kernel thread", kernel_thread}};
+        {"kernel thread", kernel_thread}, {"descriptors", descriptors}};
     sigset_t every, none;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &none);

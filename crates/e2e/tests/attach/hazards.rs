@@ -86,6 +86,21 @@ fn stale_signal_frames_keep_no_mapping() {
     hazard("leftovers", &[], &[]);
 }
 
+/// Threads that expect the lowest number for a file, use a number that they were not given, and
+/// close all numbers.
+#[test]
+fn no_descriptor_is_taken_from_the_program() {
+    hazard("descriptors", &[], &[]);
+}
+
+#[test]
+fn a_process_that_has_no_descriptor_left_is_attached_to() {
+    for build in [GCC, &PLACED[0]] {
+        let program = compile(build, &["used_up.c"], &[]);
+        goes_on(&program, &["files"], 2, Tolerate::default());
+    }
+}
+
 /// An address that is free when the mappings are read may be taken before calltap maps memory
 /// there: then calltap tries another one.
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 #[test]
-fn attach_refuses_process_without_free_file_descriptors() {
+fn attach_refuses_process_that_may_open_no_files() {
     let program = compile(GCC, &["resident.c"], &[]);
     refused(&program, &["few files"], &["it may open no more files"]);
 }
@@ -358,7 +358,6 @@ fn exhausted_limit_of_process_is_named() {
     for build in [GCC, &PLACED[0]] {
         let program = compile(build, &["used_up.c"], &[]);
         for (what, said) in [
-            ("files", "it may open no more files"),
             ("mappings", "memory mappings, and may have too few more for calltap"),
             ("locked memory", "may lock no more"),
         ] {

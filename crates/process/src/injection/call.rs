@@ -14,11 +14,14 @@ pub struct Call<'a> {
     pub complaint: u64,
     /// Signals whose mask the call leaves alone. Their handlers must return.
     pub let_in: u64,
+    /// Whether the call opens files. A new thread with a descriptor table of its own then makes it,
+    /// so that the program's other threads do not see them.
+    pub opens_files: bool,
 }
 
 impl Call<'_> {
     /// Returns a call without a string.
     pub fn new(function: u64, arguments: [u64; 2]) -> Call<'static> {
-        Call { function, arguments, string: &[], complaint: 0, let_in: 0 }
+        Call { function, arguments, string: &[], complaint: 0, let_in: 0, opens_files: false }
     }
 }

@@ -16,6 +16,7 @@ use crate::ptrace::threads::{self, NotHeld, StoppedThread};
 use crate::reason::Reason;
 use crate::seccomp;
 use crate::target::{Target, TextSegment};
+use calltap_abi::remote;
 use calltap_patch::{Avma, Text};
 use object::Endianness::{self, Little as LITTLE};
 use object::elf::FileHeader64;
@@ -85,7 +86,8 @@ impl<'a> Inferior<'a> {
         call: &Call<'_>,
         limit: Duration,
     ) -> Result<u64, Failed> {
-        let done = self.place.call(&mut self.text, thread, call, limit);
+        let opens_files = call.opens_files && may_start_opener(thread);
+        let done = self.place.call(&mut self.text, thread, &Call { opens_files, ..*call }, limit);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
         done
     }
@@ -99,6 +101,7 @@ impl<'a> Inferior<'a> {
             string: path.as_os_str().as_encoded_bytes(),
             complaint: 0,
             let_in: 0,
+            opens_files: matches!(operation, remote::JOIN | remote::MAP),
         };
         self.call(thread, &call, CALL).map(drop)
     }
@@ -195,6 +198,12 @@ fn unfit(thread: &StoppedThread) -> Option<Reason> {
         Ok(filters) => seccomp::forbids(&filters).map(|call| Reason::Seccomp { call }),
         Err(errno) => Some(Reason::UnreadSeccomp { errno }),
     }
+}
+
+/// Whether a thread's seccomp filters allow it to start an [opener](crate::injection::inject).
+fn may_start_opener(thread: &StoppedThread) -> bool {
+    !proc::is_filtered(thread.tid)
+        || thread.seccomp_filters().is_ok_and(|filters| seccomp::allow_opener(&filters))
 }
 
 /// Reads a process's memory, its mappings, and the places for code in them.

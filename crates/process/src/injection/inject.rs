@@ -6,6 +6,13 @@
 //! data lie behind the end of a library's text, in its last page, where nothing else is executed.
 //! The call does not touch the thread's stack; signals wait.
 //!
+//! The descriptor table is the program's: a file that the call opened would take a number that
+//! another thread may expect to get, or may close. So a call that opens files is made by an
+//! **opener**, a new thread that shares everything with the waiting one, the thread pointer
+//! included, but leaves the descriptor table for an empty one of its own
+//! (`CLOSE_RANGE_UNSHARE`). To the C library it is the waiting thread: locks that it takes have
+//! that thread as owner. Only where no thread can be started, the thread makes the call itself.
+//!
 //! While this process lives, the thread does not take the code's own way back: it is
 //! [stopped](StoppedThread::come_back) at the last system call before, with all signals blocked,
 //! and gets back the registers and the signal mask that it was stopped with. So no signal frame
@@ -48,6 +55,8 @@ struct Block {
     handled: u64,
     /// Rounds to wait before the way back.
     linger: u64,
+    /// Whether an opener makes the call.
+    opens_files: u64,
     /// Program counter and rax to resume with if one of the handled signals is pending: the
     /// thread's system call is then not restarted.
     interrupted: [u64; 2],
@@ -106,6 +115,10 @@ const RESULT: u64 = 1 << 17;
 const RETURNED: u64 = RESULT + 8;
 /// Offset of the flag that calltap sets to let the code continue.
 const GO_ON: u64 = RESULT + 16;
+/// Offset of the opener's thread id, which the kernel clears when the opener has ended.
+const OPENER: u64 = RESULT + 24;
+/// Offset of the result of the opener's call.
+const OUTCOME: u64 = RESULT + 32;
 /// Bytes behind the block, for strings.
 const STRINGS: usize = 256;
 
@@ -115,6 +128,17 @@ global_asm!(
     scratch = const SCRATCH,
     called = const CALLED,
     returned = const RETURNED,
+    opener = const OPENER,
+    outcome = const OUTCOME,
+    opener_flags = const OPENER_FLAGS,
+    clone = const libc::SYS_clone,
+    futex = const libc::SYS_futex,
+    close_range = const libc::SYS_close_range,
+    unshare_range = const libc::CLOSE_RANGE_UNSHARE,
+    unshare = const libc::SYS_unshare,
+    files = const libc::CLONE_FILES,
+    exit = const libc::SYS_exit,
+    opens_files = const offset_of!(Block, opens_files),
     go_on = const GO_ON,
     linger_rounds = const LINGER,
     sigprocmask = const libc::SYS_rt_sigprocmask,
@@ -166,6 +190,7 @@ global_asm!(
 unsafe extern "C" {
     static calltap_call_start: u8;
     static calltap_call_map: u8;
+    static calltap_call_quit: u8;
     static calltap_call_done: u8;
     static calltap_call_linger: u8;
     static calltap_call_lingered: u8;
@@ -196,6 +221,7 @@ impl Block {
             signals,
             handled,
             linger,
+            opens_files: u64::from(call.opens_files),
             interrupted,
             rax: back.rax,
             rbx: back.rbx,
@@ -219,10 +245,25 @@ impl Block {
     }
 }
 
+/// Flags that start an opener. It leaves the descriptor table afterwards, so that the kernel copies
+/// none.
+pub const OPENER_FLAGS: i32 = libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_PARENT_SETTID
+    | libc::CLONE_CHILD_CLEARTID;
 /// Bytes below a stack pointer that may be in use.
 const RED_ZONE: u64 = 128;
 /// Rounds that a parked thread waits: a second or less.
 const LINGER: u64 = 1 << 24;
+
+/// Returns the offset of the code that ends an opener.
+fn quit() -> u64 {
+    &raw const calltap_call_quit as u64 - &raw const calltap_call_start as u64
+}
 
 /// Returns the offset in the code that the last system call before the way back returns to.
 fn done() -> u64 {
@@ -407,7 +448,9 @@ impl CodeCave {
         // The thread is not stopped while the function runs: on a busy machine each stop may cost
         // it its time slice.
         let (mut flag, returned) = ([0; 8], Avma(self.scratch + RETURNED));
-        let regs = thread.run_until(until, || text.read(returned, &mut flag).is_ok() && flag != [0; 8])?;
+        let quit = self.at + quit();
+        let regs =
+            thread.run_until(until, quit, || text.read(returned, &mut flag).is_ok() && flag != [0; 8])?;
         if !(start..last).contains(&regs.rip) {
             // The thread waited for this process, which was not scheduled for about a second, and
             // is on its own way back.

@@ -45,19 +45,55 @@ calltap_call_start:
     mov eax, -1
     mov edx, -1
     xsave64 [rbx]
-    mov rdi, [rip + calltap_call_end + {arguments}]
-    mov rsi, [rip + calltap_call_end + {arguments} + 8]
-    call [rip + calltap_call_end + {function}]
-    mov r12, rax
+    cmp qword ptr [rip + calltap_call_end + {opens_files}], 0
+    je calltap_call_directly
+# A new thread makes the call: the opener, which shares everything but the descriptor table.
+    mov eax, {clone}
+    mov edi, {opener_flags}
+    lea rsi, [rbx + {scratch}]
+    lea rdx, [rbx + {opener}]
+    mov r10, rdx
+    xor r8d, r8d
+    syscall
     test rax, rax
-    jnz 7f
-    mov r12, [rip + calltap_call_end + {complaint}]
-    test r12, r12
-    mov r12d, 1
+    jz calltap_call_opener
+    js calltap_call_directly # the process may have no more threads
+# This thread waits, on a stack of its own for handlers, until the kernel has cleared the opener's
+# id: the opener has ended.
+    lea rsp, [rbx + {result}]
+calltap_call_await:
+    mov edx, [rbx + {opener}]
+    mov r12, [rbx + {outcome}]
+    test edx, edx
     jz 7f
-    call [rip + calltap_call_end + {complaint}]
-    mov [rbx + {result}], rax
-    xor r12d, r12d # the scratch memory stays
+    mov eax, {futex}
+    lea rdi, [rbx + {opener}]
+    xor esi, esi
+    xor r10d, r10d
+    syscall
+    jmp calltap_call_await
+calltap_call_opener:
+    mov eax, {close_range}
+    xor edi, edi
+    mov esi, -1
+    mov edx, {unshare_range}
+    syscall
+    test rax, rax
+    jz 2f
+    mov eax, {unshare}
+    mov edi, {files}
+    syscall
+2:
+    call calltap_call_work
+    mov [rbx + {outcome}], r12
+.globl calltap_call_quit
+.hidden calltap_call_quit
+calltap_call_quit:
+    mov eax, {exit}
+    xor edi, edi
+    syscall
+calltap_call_directly:
+    call calltap_call_work
 7:
     mov eax, -1
     mov edx, -1
@@ -118,6 +154,26 @@ calltap_call_lingered:
 9:
     popfq
     calltap_call_back {interrupted_rax} {interrupted_rip}
+# Calls the function, and the one that explains its failure. Returns in r12 the result; 0 if the
+# scratch memory, which holds the explanation, has to stay.
+calltap_call_work:
+    sub rsp, 8
+    mov rdi, [rip + calltap_call_end + {arguments}]
+    mov rsi, [rip + calltap_call_end + {arguments} + 8]
+    call [rip + calltap_call_end + {function}]
+    mov r12, rax
+    test rax, rax
+    jnz 3f
+    mov r12, [rip + calltap_call_end + {complaint}]
+    test r12, r12
+    mov r12d, 1
+    jz 3f
+    call [rip + calltap_call_end + {complaint}]
+    mov [rbx + {result}], rax
+    xor r12d, r12d
+3:
+    add rsp, 8
+    ret
 # A function to call: opens the file at rdi and makes the mappings at rsi, a list that ends with
 # address 0. Returns 1, or why the file cannot be opened.
 .globl calltap_call_map

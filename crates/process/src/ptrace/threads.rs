@@ -10,6 +10,7 @@ mod all;
 mod faults;
 mod helper_tracer;
 mod not_held;
+mod opener;
 mod restartable;
 mod signals;
 mod stop;

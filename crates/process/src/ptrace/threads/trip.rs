@@ -2,6 +2,7 @@
 
 use super::faults::{FAULT_SIGNALS, FAULTS};
 use super::helper_tracer::request;
+use super::opener::Opener;
 use super::stop::{LONG_PATIENCE, Pauses, Resume, lost, registers, resume};
 use super::{NotHeld, StoppedThread, interrupt};
 use crate::ptrace::wait::{self, Report};
@@ -74,24 +75,43 @@ impl StoppedThread {
     }
 
     /// Lets a thread that was sent away run freely until a condition holds, then stops it. Returns
-    /// its registers.
+    /// its registers. An opener that it starts is traced until the condition holds; `quit` is the
+    /// address of the code that ends one.
     pub fn run_until(
         &mut self,
         until: Instant,
+        quit: u64,
         mut is_so: impl FnMut() -> bool,
     ) -> Result<user_regs_struct, Interrupted> {
+        const CLONE: i32 = libc::PTRACE_EVENT_CLONE;
+        self.trace_openers(true)?;
         resume(self.tid, Resume::Freely, 0)?;
         let (mut pauses, mut asked) = (Pauses::default(), false);
+        let mut opener: Option<Opener> = None;
         loop {
+            if let Some(Err(failed)) = opener.as_mut().map(Opener::look) {
+                // The thread waits for the opener's end; its registers are restored next.
+                self.halt()?;
+                return Err(failed);
+            }
             match wait::poll(self.tid) {
+                Report::Event(CLONE) => {
+                    self.trace_openers(false)?;
+                    opener = Some(Opener::take(self, quit)?);
+                    resume(self.tid, Resume::Freely, 0)?;
+                }
                 Report::Runs if !asked && is_so() => {
+                    let _ = opener.take().map(Opener::leave);
                     interrupt(self.tid)?;
                     (pauses, asked) = (Pauses::default(), true);
                 }
                 Report::Runs if Instant::now() > until => return Err(self.late()),
                 Report::Runs => pauses.wait(),
                 Report::Ended => return Err(NotHeld::Gone.into()),
-                Report::Interrupted | Report::GroupStop(_) if asked => return Ok(registers(self.tid)?),
+                Report::Interrupted | Report::GroupStop(_) if asked => {
+                    self.trace_openers(false)?;
+                    return Ok(registers(self.tid)?);
+                }
                 report => {
                     // Every stop uses up the request to stop.
                     asked.then(|| interrupt(self.tid)).transpose()?;
@@ -147,14 +167,22 @@ impl StoppedThread {
     /// it.
     fn passed_on(&self, report: Report) -> Result<i32, Interrupted> {
         let Report::Signal(signal) = report else { return Ok(0) };
+        if self.is_of_instruction(signal)? {
+            return Err(Interrupted::Fault(signal));
+        }
         if FAULTS.contains(&signal) {
-            // Codes of signals that processes send are not positive.
-            let code = |pid| ptrace::getsiginfo(pid).map(|info| info.si_code);
-            if request(self.tid, code).map_err(|errno| lost(self.tid, errno))? > 0 {
-                return Err(Interrupted::Fault(signal));
-            }
             self.block_signals()?;
         }
         Ok(signal)
+    }
+
+    /// Whether an instruction of the thread has raised the signal that it is stopped for.
+    pub(super) fn is_of_instruction(&self, signal: i32) -> Result<bool, NotHeld> {
+        if !FAULTS.contains(&signal) {
+            return Ok(false);
+        }
+        // Codes of signals that processes send are not positive.
+        let code = |pid| ptrace::getsiginfo(pid).map(|info| info.si_code);
+        request(self.tid, code).map(|code| code > 0).map_err(|errno| lost(self.tid, errno))
     }
 }
