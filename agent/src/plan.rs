@@ -87,7 +87,7 @@ fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) 
         if !pending.iter().any(|pending| *pending as u32 == phase) {
             return Some(phase);
         }
-        let is_silent = silence.look(control.heartbeat.load(Relaxed), sys::monotonic_ns()) > SILENCE_NS;
+        let is_silent = silence.update(control.heartbeat.load(Relaxed), sys::monotonic_ns()) > SILENCE_NS;
         // The recorder's planner may have ended while its collector continues.
         let has_left = phase != Phase::Writing as u32 && control.listening.load(Acquire) == 0;
         // A batch that was begun leaves a valid program at any moment.

@@ -127,7 +127,7 @@ fn await_returned(session: Session, start: u64, wait_ns: u64) -> Result<u32, Ful
             return Err(Full);
         }
         let now = sys::monotonic_ns();
-        if silence.look(control.heartbeat.load(Relaxed), now) >= dead_ns {
+        if silence.update(control.heartbeat.load(Relaxed), now) >= dead_ns {
             control.recording.store(0, Relaxed); // the recorder sets it again when it continues
             return Err(Full);
         }

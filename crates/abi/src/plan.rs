@@ -61,7 +61,7 @@ pub enum Phase {
 pub enum Sync {
     /// Not yet known.
     Pending = 0,
-    /// It can.
+    /// The recorder can serialise the processors that run the process.
     Works = 1,
     /// The kernel refused.
     Refused = 2,

@@ -21,7 +21,7 @@ impl Silence {
     }
 
     /// Looks at the heartbeat. Returns how long it has stood still, in nanoseconds.
-    pub fn look(&mut self, beat: u64, now_ns: u64) -> u64 {
+    pub fn update(&mut self, beat: u64, now_ns: u64) -> u64 {
         let step = now_ns.saturating_sub(self.looked_ns).min(self.longest_step_ns);
         self.silent_ns = if beat == self.beat { self.silent_ns.saturating_add(step) } else { 0 };
         (self.beat, self.looked_ns) = (beat, now_ns);
@@ -36,7 +36,7 @@ mod tests {
     /// Checks the silence after each look, in steps of at most 100 ns. A look is a beat and a time.
     fn check(looks: &[(u64, u64)], expected: &[u64]) {
         let mut silence = Silence::new(0, 0, 100);
-        let found: Vec<u64> = looks.iter().map(|&(beat, now)| silence.look(beat, now)).collect();
+        let found: Vec<u64> = looks.iter().map(|&(beat, now)| silence.update(beat, now)).collect();
         assert_eq!(found, expected, "{looks:?}");
     }
 

@@ -246,8 +246,8 @@ fn run_by_threads(others: &str) -> MemorySource {
     let ms = 1_000_000;
     let (goroutine, m0) = (ThreadId(0), ThreadId(1));
     source.meta.threads[0].goroutine = Some(7);
-    let stay = |at| Stay { at: at * ms, on: m0 };
-    source.stays.insert(goroutine, vec![stay(10), stay(60)]);
+    let stay = |at| GoroutineRun { at: at * ms, on: m0 };
+    source.goroutine_runs.insert(goroutine, vec![stay(10), stay(60)]);
     let switch = |(at, to)| Switch { at: at * ms, to };
     source.switches.insert(m0, [(1, Running), (14, Blocked), (18, Running)].map(switch).to_vec());
     let call = SystemCall { at: 13 * ms, number: 0, edge: Edge::Enter([7, 0, 0, 0, 0, 0]) };
@@ -301,6 +301,6 @@ fn a_goroutine_that_may_have_run_elsewhere_is_not_taken_for_runnable() {
     limited.meta.disabled_by_limit.push(DisabledByLimit { site, events_per_s: 9 });
     check_states(&limited, [0, 0, 50, 0]);
     let mut without = run_by_threads("E runtime.execute @5ms; E runtime.schedule @6ms");
-    without.stays.clear();
+    without.goroutine_runs.clear();
     check_states(&without, [0, 0, 50, 0]);
 }

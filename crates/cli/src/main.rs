@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         // The reader of the output has closed it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<mount::Said>() => ExitCode::FAILURE,
+        Err(error) if error.is::<mount::AlreadyReported>() => ExitCode::FAILURE,
         Err(error) => {
             tell!("calltap: {}", one_line(&ending::line(&error)));
             ExitCode::FAILURE

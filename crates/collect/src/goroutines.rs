@@ -22,7 +22,7 @@ use crate::reader::encode::Encode;
 use crate::reader::paired_output::PairedOutput;
 use crate::reader::switching::Switching;
 use calltap_abi::event::code;
-use calltap_trace::{Event, EventKind, Loss, Record, SiteId, Stay, Thread, ThreadEncoder, ThreadId};
+use calltap_trace::{Event, EventKind, GoroutineRun, Loss, Record, SiteId, Thread, ThreadEncoder, ThreadId};
 use std::collections::HashMap;
 use std::mem::take;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ struct GoroutineEvents {
     /// Events that wait.
     held: Vec<HeldEvent>,
     /// Threads that were found to run it and were not handed over.
-    stays: Vec<Stay>,
+    goroutine_runs: Vec<GoroutineRun>,
     /// Time of the newest event that was paired.
     last: u64,
     /// Address of its `g`.
@@ -86,7 +86,7 @@ impl GoroutineEvents {
         GoroutineEvents {
             totals,
             held: Vec::new(),
-            stays: Vec::new(),
+            goroutine_runs: Vec::new(),
             last: 0,
             g: 0,
             noted: false,
@@ -103,7 +103,7 @@ impl GoroutineEvents {
         let state = self.state.get_or_insert_with(|| State::new(id));
         for HeldEvent { raw, begins_on, values } in self.held.drain(..count) {
             self.last = raw.ticks;
-            self.stays.extend(begins_on.map(|on| Stay { at: raw.ticks, on }));
+            self.goroutine_runs.extend(begins_on.map(|on| GoroutineRun { at: raw.ticks, on }));
             if raw.code() == code::CALL && self.switching.is_empty() {
                 // A call without a return ends no later call; its slot shows which calls have
                 // ended.
@@ -124,8 +124,8 @@ impl GoroutineEvents {
     /// Hands over the events that were paired.
     fn flush(&mut self, output: &mut Output<'_>) {
         let Some(state) = &mut self.state else { return };
-        output.stays(self.totals.thread, &self.stays);
-        self.stays.clear();
+        output.goroutine_runs(self.totals.thread, &self.goroutine_runs);
+        self.goroutine_runs.clear();
         self.switching.release(false, &mut state.pairs());
         output.events(&mut state.encoder);
         if state.open.is_empty() && self.held.is_empty() {

@@ -1,16 +1,16 @@
 //! The governor keeps the cost of tracing below a share of what the program spends by itself.
 //!
-//! It disables functions that are called often, no more than necessary, and last those that the
-//! user named. Of two functions with about the same cost, it disables the one that calls no traced
-//! function: the call tree then misses a leaf rather than a caller. Where there is room again, it
-//! enables functions.
+//! It disables the functions with the most events, as few as suffice; functions that a filter names
+//! come last. Of two functions with about the same cost it disables the one that calls no traced
+//! function, because the call tree then lacks a leaf and not a caller. It enables functions again
+//! when the cost permits.
 //!
-//! A process that uses less than a tenth of a processor is judged as if it used that much.
+//! The processor time of the process counts as at least a tenth of a processor.
 //!
-//! The cost of an event is measured (most of it is reading the clock). Events are counted by site
-//! as they are read; the kernel tells the process's processor time. Before the governor looks, all
-//! written events are read: where a thread fills its chunk slowly, its events would else be counted
-//! too late.
+//! The cost of an event is measured; most of it is reading the clock. The collector counts events
+//! by site, and the kernel reports the processor time of the process. Before a decision the
+//! collector reads all written events: a thread that fills its chunk slowly would otherwise be
+//! counted too late.
 
 mod resting;
 
@@ -229,7 +229,7 @@ impl<'a> Governor<'a> {
     /// Returns the sites to disable and to enable, given the processor time of the process, the
     /// events lost so far, and the sites that cost more than others. `named` returns the sites that
     /// the user named; it is called only where sites have to be disabled.
-    pub fn look(
+    pub fn judge_cost(
         &mut self,
         cpu: Duration,
         lost: u64,
@@ -376,7 +376,7 @@ mod tests {
         rates.count(SiteId(3));
         rates.are_complete();
         assert!(governor.due(busy));
-        assert_eq!(governor.look(busy, 0, &Costly::default(), &HashSet::new), Judgement::default());
+        assert_eq!(governor.judge_cost(busy, 0, &Costly::default(), &HashSet::new), Judgement::default());
         let share = governor.spent.and_then(|spent| spent.share_since(Spent::default()));
         assert!(share.is_some_and(|share| share > 0.0));
         assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
@@ -388,14 +388,17 @@ mod tests {
         let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
         governor.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("a second ago");
         // The process has used 9 ms in a second. Of 100 ms, 5 may be spent.
-        let mut look = |calls: u32, spent: u64| {
+        let mut judge = |calls: u32, spent: u64| {
             (0..calls).for_each(|_| rates.count(SiteId(7)));
             governor.event_ns = 20.0;
-            governor.look(Duration::from_millis(spent), 0, &Costly::default(), &HashSet::new).disable.len()
+            governor
+                .judge_cost(Duration::from_millis(spent), 0, &Costly::default(), &HashSet::new)
+                .disable
+                .len()
         };
-        assert_eq!(look(20_000, 9), 0);
+        assert_eq!(judge(20_000, 9), 0);
         // Less than a moment later, the same number of calls is too much.
-        assert_eq!(look(400_000, 18), 1);
+        assert_eq!(judge(400_000, 18), 1);
     }
 
     #[test]
@@ -406,7 +409,7 @@ mod tests {
             let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
             (0..8_000).for_each(|_| rates.count(SiteId(7)));
             (0..1_000).for_each(|_| rates.count(SiteId(8)));
-            let disabled = governor.look(Duration::from_millis(100), 0, &costly, &HashSet::new).disable;
+            let disabled = governor.judge_cost(Duration::from_millis(100), 0, &costly, &HashSet::new).disable;
             assert_eq!(disabled.first().map(|disabled| disabled.site.0), off, "{costly:?}: {disabled:?}");
         }
     }
@@ -458,19 +461,19 @@ mod tests {
     fn functions_disabled_in_burst_are_reenabled_and_remeasured() {
         let rates = Rates::default();
         let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
-        let mut look = |calls: u32, ms: u64| {
+        let mut judge = |calls: u32, ms: u64| {
             (0..calls).for_each(|_| rates.count(SiteId(7)));
-            governor.look(Duration::from_millis(ms), 0, &Costly::default(), &HashSet::new)
+            governor.judge_cost(Duration::from_millis(ms), 0, &Costly::default(), &HashSet::new)
         };
-        let disabled: Vec<SiteId> = look(1_000_000, 100).disable.into_iter().map(|off| off.site).collect();
+        let disabled: Vec<SiteId> = judge(1_000_000, 100).disable.into_iter().map(|off| off.site).collect();
         assert_eq!(disabled, [SiteId(7)]);
-        assert_eq!(look(0, 200), Judgement::default(), "its pause has just begun");
+        assert_eq!(judge(0, 200), Judgement::default(), "its pause has just begun");
         governor.resting.expire();
         governor.first = false;
-        let mut look =
-            |ms: u64| governor.look(Duration::from_millis(ms), 0, &Costly::default(), &HashSet::new);
-        assert_eq!(look(300).enable, [SiteId(7)]);
-        assert_eq!(look(400).enable, [], "once");
+        let mut judge =
+            |ms: u64| governor.judge_cost(Duration::from_millis(ms), 0, &Costly::default(), &HashSet::new);
+        assert_eq!(judge(300).enable, [SiteId(7)]);
+        assert_eq!(judge(400).enable, [], "once");
         assert!(!governor.first);
     }
 

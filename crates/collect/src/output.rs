@@ -4,8 +4,8 @@ use crate::kept::keeping::Change;
 use crate::python::Introductions;
 use crate::shm::Shared;
 use calltap_trace::{
-    ClockPair, Error, Incident, Record, Stay, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter,
-    Waking,
+    ClockPair, Error, GoroutineRun, Incident, Record, Switch, SystemCall, ThreadEncoder, ThreadId,
+    TraceWriter, Waking,
 };
 
 /// Receiver of collected data, in order: a trace file, or a live view. It is called for thousands
@@ -47,7 +47,11 @@ pub trait Consumer: Send {
     }
 
     /// Takes the threads that have run a goroutine, oldest first and behind those taken before.
-    fn stays(&mut self, _goroutine: ThreadId, _stays: &[Stay]) -> Result<(), Error> {
+    fn goroutine_runs(
+        &mut self,
+        _goroutine: ThreadId,
+        _goroutine_runs: &[GoroutineRun],
+    ) -> Result<(), Error> {
         Ok(())
     }
 
@@ -116,8 +120,8 @@ impl Consumer for TraceWriter {
         TraceWriter::incidents(self, thread, from, all, until)
     }
 
-    fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
-        TraceWriter::stays(self, goroutine, stays)
+    fn goroutine_runs(&mut self, goroutine: ThreadId, goroutine_runs: &[GoroutineRun]) -> Result<(), Error> {
+        TraceWriter::goroutine_runs(self, goroutine, goroutine_runs)
     }
 
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
@@ -160,8 +164,8 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         (**self).incidents(thread, from, all, until)
     }
 
-    fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
-        (**self).stays(goroutine, stays)
+    fn goroutine_runs(&mut self, goroutine: ThreadId, goroutine_runs: &[GoroutineRun]) -> Result<(), Error> {
+        (**self).goroutine_runs(goroutine, goroutine_runs)
     }
 
     fn change(&mut self, change: &Change) -> Result<(), Error> {
@@ -242,8 +246,8 @@ impl<'a> Output<'a> {
     }
 
     /// Hands over the threads that have run a goroutine.
-    pub fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) {
-        self.attempt(|consumer| consumer.stays(goroutine, stays));
+    pub fn goroutine_runs(&mut self, goroutine: ThreadId, goroutine_runs: &[GoroutineRun]) {
+        self.attempt(|consumer| consumer.goroutine_runs(goroutine, goroutine_runs));
     }
 
     /// Changes which calls are kept from now on.

@@ -13,7 +13,7 @@ use crate::kept::keeping::{Change, Rules, Subtree};
 use crate::kept::triggers::Triggers;
 use crate::output::Consumer;
 use calltap_trace::{
-    Batch, ClockPair, Error, Event, EventKind, Incident, Loss, Record, Sieve, SiteId, Stay, Switch,
+    Batch, ClockPair, Error, Event, EventKind, GoroutineRun, Incident, Loss, Record, Sieve, SiteId, Switch,
     SystemCall, ThreadEncoder, ThreadId, Unpacker, Waking,
 };
 use std::collections::{HashMap, HashSet};
@@ -297,7 +297,7 @@ impl<C: Consumer> SubtreeFilter<C> {
             FilteredThread { has_past: past.contains(&batch.thread), ..kept }
         });
         if *holds {
-            batch.events.iter().for_each(|event| triggers.look(event));
+            batch.events.iter().for_each(|event| triggers.apply(event));
             kept.held.push(batch.clone());
         } else {
             kept.take(batch, u64::MAX, &mut &[][..], all, passed);
@@ -384,8 +384,8 @@ impl<C: Consumer> Consumer for SubtreeFilter<C> {
         self.to.incidents(thread, from, all, until)
     }
 
-    fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
-        self.to.stays(goroutine, stays)
+    fn goroutine_runs(&mut self, goroutine: ThreadId, goroutine_runs: &[GoroutineRun]) -> Result<(), Error> {
+        self.to.goroutine_runs(goroutine, goroutine_runs)
     }
 
     fn change(&mut self, change: &Change) -> Result<(), Error> {

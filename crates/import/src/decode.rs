@@ -30,7 +30,7 @@ pub(crate) enum After {
 
 /// A text that calltap writes about a thread where no event of the kernel says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum StateMark {
     /// The thread runs.
     Runs,
     /// The thread's state is unknown.
@@ -59,7 +59,7 @@ pub(crate) enum Event {
     /// Events of the processor are missing before this one; their number, if known.
     Missed(Option<u64>),
     /// In a file written by calltap: a text about the thread.
-    Told(Told),
+    StateMark(StateMark),
 }
 
 /// An event with time, processor and thread.
@@ -150,13 +150,13 @@ impl Shape {
 }
 
 /// Decodes a `print` record of calltap.
-fn printed(record: &[u8]) -> Option<Told> {
+fn printed(record: &[u8]) -> Option<StateMark> {
     // The text follows the common fields and the address of the printing function.
     let text = record.get(16..)?.split(|byte| *byte == 0).next()?;
     match std::str::from_utf8(text).ok()? {
-        SAYS_RUNNING => Some(Told::Runs),
-        SAYS_UNKNOWN => Some(Told::MayRun),
-        SAYS_LEFT => Some(Told::IsLeft),
+        SAYS_RUNNING => Some(StateMark::Runs),
+        SAYS_UNKNOWN => Some(StateMark::MayRun),
+        SAYS_LEFT => Some(StateMark::IsLeft),
         _ => None,
     }
 }
@@ -211,7 +211,7 @@ impl Decoder {
             return None;
         };
         if let (true, Some(told)) = (kind.name == "print", printed(record)) {
-            return Some(Item { time, cpu, tid, event: Event::Told(told) });
+            return Some(Item { time, cpu, tid, event: Event::StateMark(told) });
         }
         kind.count += 1;
         let event = kind.shape?.event(record);

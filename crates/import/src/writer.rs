@@ -1,6 +1,6 @@
 //! Writes events, which arrive in time order, as the trace of their threads.
 
-use crate::decode::{After, Event, Item, Task, Told};
+use crate::decode::{After, Event, Item, StateMark, Task};
 use crate::error::Error;
 use crate::lane::ThreadOutput;
 use crate::states::Complete;
@@ -162,17 +162,17 @@ impl Writer {
                 self.lanes[lane].wakings.push(at, Waking { at, interrupt, pid: PROCESS.0, tid, comm });
                 lane
             }
-            Event::Told(told) => {
+            Event::StateMark(told) => {
                 let lane = self.lane(own)?;
                 let ThreadOutput { states, is_left, .. } = &mut self.lanes[lane];
                 match told {
                     // Such a text by another writer is ignored.
                     _ if !self.known.is_own => {}
-                    Told::Runs => {
+                    StateMark::Runs => {
                         states.come(at, cpu);
                     }
-                    Told::MayRun => states.gap(at),
-                    Told::IsLeft => *is_left = true,
+                    StateMark::MayRun => states.gap(at),
+                    StateMark::IsLeft => *is_left = true,
                 }
                 lane
             }

@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 /// How far the clocks of a time namespace are ahead of the machine's, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TimeOffsets {
-    /// That of CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW.
+    /// Offset of CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW.
     pub monotonic: i64,
-    /// That of CLOCK_BOOTTIME.
+    /// Offset of CLOCK_BOOTTIME.
     pub boot: i64,
 }
 

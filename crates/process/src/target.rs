@@ -113,7 +113,7 @@ impl Target {
     pub fn find(pid: u32) -> Result<Target, Error> {
         proc::check()?;
         let existed = proc::exists(pid);
-        Target::look(pid).map_err(|error| match error {
+        Target::check(pid).map_err(|error| match error {
             // An ending process fails various checks: the end is the reason.
             Error::Attach { pid, name, .. } if existed && !proc::exists(pid) => {
                 Error::Attach { pid, name, reason: Reason::Ended }
@@ -125,7 +125,7 @@ impl Target {
         })
     }
 
-    fn look(pid: u32) -> Result<Target, Error> {
+    fn check(pid: u32) -> Result<Target, Error> {
         let refuse = |reason: Reason| Error::Attach { pid, name: comm(pid), reason };
         let (Some(status), Some(start_time)) = (condition(pid), start_time(pid)) else {
             return Err(refuse(Reason::NoProcess));

@@ -160,12 +160,12 @@ impl<'a> Controller<'a> {
     }
 
     /// Serves a program that calltap has started, and the agents of its processes, until `ended`.
-    pub(crate) fn attend(mut self, planner: &mut Planner<'_>, ended: &AtomicBool) -> Result<(), Error> {
+    pub(crate) fn run(mut self, planner: &mut Planner<'_>, ended: &AtomicBool) -> Result<(), Error> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
         serve::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
-            self.look(planner, None);
+            self.call_view(planner, None);
             self.serve(planner);
             self.wake(planner);
         })
@@ -256,7 +256,7 @@ impl<'a> Controller<'a> {
                         }
                     }
                     let spent = governor.as_ref().and_then(|governor| governor.spent);
-                    self.look(planner, spent);
+                    self.call_view(planner, spent);
                     self.serve(planner);
                     self.wake(planner);
                     ended.fetch_or(self.detach_requested, AcqRel);
@@ -268,7 +268,7 @@ impl<'a> Controller<'a> {
     }
 
     /// Calls the live view's callback.
-    fn look(&mut self, planner: &mut Planner<'_>, spent: Option<Spent>) {
+    fn call_view(&mut self, planner: &mut Planner<'_>, spent: Option<Spent>) {
         let (shared, began, sums) = (&self.session.shared, self.settings.clocks, Arc::clone(&self.sums));
         let sums = || summed_up(&sums, shared, began);
         let (records, limits) = (&self.records, &mut self.limits);
@@ -447,7 +447,7 @@ impl<'a> Controller<'a> {
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
         let lost = governor::lost(shared.control(), lost);
         let named = || planner.stubs_of(&self.settings.words.named());
-        let judgement = governor.look(cpu, lost, &planner.costly_stubs(), &named);
+        let judgement = governor.judge_cost(cpu, lost, &planner.costly_stubs(), &named);
         self.limits.carry_out(judgement, planner, &mut |record| drop(self.records.send(record)));
     }
 }

@@ -223,7 +223,7 @@ impl<'a> Recorder<'a> {
         2 * LOOK + self.flight.on.iter().filter_map(limit).max().unwrap_or_default()
     }
 
-    fn look(&mut self, batch: &Batch) {
+    fn check_triggers(&mut self, batch: &Batch) {
         let (limits, called, calls) = (&self.limits, &self.called, &mut self.calls);
         let (per_tick, mut since) = (self.ns_per_tick, self.since);
         let mut begins = |at: u64| since = Some(since.map_or(at, |since| since.min(at)));
@@ -291,7 +291,7 @@ impl Consumer for Recorder<'_> {
         let watches = !self.limits.is_empty() || !self.called.is_empty();
         let taken = history.events(encoder, &mut |batch| {
             if watches {
-                self.look(batch);
+                self.check_triggers(batch);
             }
         });
         self.history = Some(history);
@@ -340,7 +340,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             settled: true,
             over: &|| false,
             meanwhile: &mut |controls| {
-                progress.look(controls.calls());
+                progress.report(controls.calls());
                 if sent.swap(false, AcqRel) {
                     asked.ask("snapshot: requested by SIGUSR1".to_owned());
                 }

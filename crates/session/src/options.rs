@@ -1,7 +1,6 @@
-//! Options and outcome of a recording.
+//! Options of a recording.
 
-use crate::plan::planner::PatchMode;
-use crate::plan::planner::Started;
+use crate::plan::planner::{PatchMode, Started};
 use calltap_abi::Clock;
 use calltap_collect::kept::keeping::Subtree;
 use calltap_collect::slow::Slow;

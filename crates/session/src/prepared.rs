@@ -251,7 +251,7 @@ impl Planning<'_, '_> {
         let planned = match begun {
             Ok(()) => {
                 drop(done);
-                Controller::new(session, sender, sums, meanwhile).attend(planner, ended)
+                Controller::new(session, sender, sums, meanwhile).run(planner, ended)
             }
             // `done` keeps the program held until it has been killed.
             Err(error) => Err(error),

@@ -19,7 +19,7 @@ impl ProgressReporter {
     }
 
     /// Called every few milliseconds, from when everything is enabled.
-    pub(crate) fn look(&mut self, calls: u64) {
+    pub(crate) fn report(&mut self, calls: u64) {
         let Some(tell) = self.tell else { return };
         let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
         if elapsed.as_secs() > self.told {

@@ -38,7 +38,7 @@ pub fn record(options: &Options) -> Result<Outcome, Error> {
         settled: options.slow.is_some(),
         accepted: &|| file.keep(),
         over: &|| false,
-        meanwhile: &mut |controls| progress.look(controls.calls()),
+        meanwhile: &mut |controls| progress.report(controls.calls()),
         mailbox: None,
         due: None,
     })?;

@@ -2,7 +2,7 @@
 //! lock. Other commands leave a request in the session directory and find the answer there.
 
 use crate::error::Error;
-use crate::plan::directory::{Directory, Door};
+use crate::plan::directory::{Directory, RequestChannel};
 use crate::settings::status::Status;
 use calltap_abi::silence::Silence;
 use calltap_collect::kept::keeping::Subtree;
@@ -109,12 +109,12 @@ pub enum Answer {
 /// Requests of a view in the same process as the controller, without files or polling.
 #[derive(Debug, Default)]
 pub struct Mailbox {
-    letters: Mutex<Letters>,
+    queue: Mutex<Queue>,
     arrived: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Letters {
+struct Queue {
     waiting: VecDeque<(Request, Sender<Answer>)>,
     closed: bool,
 }
@@ -124,58 +124,58 @@ impl Mailbox {
     pub fn ask(&self, request: Request) -> Option<Answer> {
         let (sender, answer) = mpsc::channel();
         {
-            let mut letters = self.letters();
-            if letters.closed {
+            let mut queue = self.queue();
+            if queue.closed {
                 return None;
             }
-            letters.waiting.push_back((request, sender));
+            queue.waiting.push_back((request, sender));
         }
         self.arrived.notify_all();
         answer.recv().ok()
     }
 
-    fn letters(&self) -> MutexGuard<'_, Letters> {
-        // A thread that panicked left complete letters behind.
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // A thread that panicked leaves a complete queue behind.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the next request, with the channel for its answer.
     pub(crate) fn next(&self) -> Option<(Request, Sender<Answer>)> {
-        self.letters().waiting.pop_front()
+        self.queue().waiting.pop_front()
     }
 
     /// Waits for a request. Returns whether there is one.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
-        let none = |letters: &mut Letters| letters.waiting.is_empty();
-        let waited = self.arrived.wait_timeout_while(self.letters(), limit, none);
+        let none = |queue: &mut Queue| queue.waiting.is_empty();
+        let waited = self.arrived.wait_timeout_while(self.queue(), limit, none);
         !waited.unwrap_or_else(PoisonError::into_inner).0.waiting.is_empty()
     }
 
     /// Drops waiting requests and refuses further ones.
     pub fn close(&self) {
-        let mut letters = self.letters();
-        letters.closed = true;
-        letters.waiting.clear();
+        let mut queue = self.queue();
+        queue.closed = true;
+        queue.waiting.clear();
     }
 }
 
 /// A request or an answer, with an id to match them.
 #[derive(Serialize, Deserialize)]
-struct Letter<T> {
+struct Numbered<T> {
     id: u64,
-    text: T,
+    body: T,
 }
 
 const REQUEST: &str = "request";
 const ANSWER: &str = "answer";
 /// How long to wait for an answer while the controller shows no sign of life.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait at most, as a living controller may take long on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
 /// How long to wait for the promised end: open calls may have to return first.
 const DETACHING: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(2);
-/// Maximum time between two looks that counts as silence of the controller: the caller or the
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Maximum time between two polls that counts as silence of the controller: the caller or the
 /// machine may have paused.
 const LONGEST_STEP_NS: u64 = 100_000_000;
 
@@ -184,39 +184,39 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let target = Target::known(pid)?;
     let start = Instant::now();
     // Another requester is waited for.
-    let Some(door) = Directory::knock(&target, LONGEST)? else { return Ok(None) };
+    let Some(channel) = Directory::open_request_channel(&target, LONGEST)? else { return Ok(None) };
     let id = calltap_process::clock::monotonic_ns();
-    let mut silence = Silence::new(door.heartbeat(), id, LONGEST_STEP_NS);
+    let mut silence = Silence::new(channel.heartbeat(), id, LONGEST_STEP_NS);
     let system = |source| Error::system("cannot ask the calltap that controls it", source);
-    door.write(REQUEST, &to_text(&Letter { id, text: request })).map_err(system)?;
+    channel.write(REQUEST, &to_text(&Numbered { id, body: request })).map_err(system)?;
     let is_silent = |silence: &mut Silence| {
-        let silent_ns = silence.look(door.heartbeat(), calltap_process::clock::monotonic_ns());
-        Duration::from_nanos(silent_ns) > PATIENCE
+        let silent_ns = silence.update(channel.heartbeat(), calltap_process::clock::monotonic_ns());
+        Duration::from_nanos(silent_ns) > SILENCE_LIMIT
     };
     while !is_silent(&mut silence) && start.elapsed() < LONGEST {
-        let answer = door.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
+        let answer = channel.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
         if let Some(answer) = answer.filter(|answer| answer.id == id) {
-            if matches!(answer.text, Answer::Detaching) && !has_ended(&door) {
+            if matches!(answer.body, Answer::Detaching) && !has_ended(&channel) {
                 return Err(target.refuse(Reason::Leaving).into());
             }
-            return Ok(Some(answer.text));
+            return Ok(Some(answer.body));
         }
-        if !door.is_busy() {
+        if !channel.has_controller() {
             return Ok(None);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     // The request is withdrawn, so that it is not carried out later.
-    door.remove(REQUEST);
+    channel.remove(REQUEST);
     Err(target.refuse(Reason::Silent).into())
 }
 
-fn has_ended(door: &Door) -> bool {
+fn has_ended(channel: &RequestChannel) -> bool {
     let start = Instant::now();
-    while door.is_busy() && start.elapsed() < DETACHING {
-        std::thread::sleep(LOOK);
+    while channel.has_controller() && start.elapsed() < DETACHING {
+        std::thread::sleep(POLL_INTERVAL);
     }
-    !door.is_busy()
+    !channel.has_controller()
 }
 
 /// Reader of the requests to a session.
@@ -229,22 +229,22 @@ pub struct Requests {
 impl Requests {
     /// Returns the request, if it was not answered yet.
     pub fn next(&mut self, directory: &Directory) -> Option<Request> {
-        let letter = from_text::<Request>(&directory.read(REQUEST).ok()?)?;
-        let new = std::mem::replace(&mut self.answered, letter.id) != letter.id;
-        new.then_some(letter.text)
+        let request = from_text::<Request>(&directory.read(REQUEST).ok()?)?;
+        let new = std::mem::replace(&mut self.answered, request.id) != request.id;
+        new.then_some(request.body)
     }
 
     /// Answers the last request.
     pub fn answer(&self, directory: &Directory, answer: &Answer) {
         // On failure the requester runs into its time limit.
-        let _ = directory.write(ANSWER, &to_text(&Letter { id: self.answered, text: answer }));
+        let _ = directory.write(ANSWER, &to_text(&Numbered { id: self.answered, body: answer }));
     }
 }
 
-fn to_text<T: Serialize>(letter: &Letter<T>) -> String {
-    serde_json::to_string(letter).unwrap_or_default()
+fn to_text<T: Serialize>(numbered: &Numbered<T>) -> String {
+    serde_json::to_string(numbered).unwrap_or_default()
 }
 
-fn from_text<T: for<'de> Deserialize<'de>>(text: &str) -> Option<Letter<T>> {
+fn from_text<T: for<'de> Deserialize<'de>>(text: &str) -> Option<Numbered<T>> {
     serde_json::from_str(text).ok()
 }

@@ -1,4 +1,4 @@
-//! Runs a session; that of a process: its collector beside its controller, from attach to detach.
+//! Runs an attach session: starts the collector, attaches, serves requests, and detaches.
 
 use crate::attach_session::AttachSession;
 use crate::controller::{AttachResult, Controller, Controls};

@@ -38,7 +38,7 @@ struct FileContents {
 /// Returns false only if [`crate::read()`] would find no site, or if this is a C library without
 /// site sections. A file without section headers is not checked, and may have sites.
 pub fn may_have_sites(data: &[u8]) -> bool {
-    look(data).map_or(true, |found| found.may_have_sites)
+    parse_headers(data).map_or(true, |found| found.may_have_sites)
 }
 
 /// Checks a file as [`may_have_sites`] does. Reads only headers, and symbols where necessary.
@@ -48,7 +48,7 @@ pub fn file_may_have_sites(file: &File) -> bool {
 
 fn look_at(file: &File) -> object::Result<FileContents> {
     let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
-    look(Parts::new(&cache, &left))
+    parse_headers(Parts::new(&cache, &left))
 }
 
 /// Returns the linker's identifier of a file's build, in hexadecimal. Reads headers and notes.
@@ -124,7 +124,7 @@ fn any_function<'d>(
     Ok(false)
 }
 
-fn look<'d>(data: impl ReadRef<'d>) -> object::Result<FileContents> {
+fn parse_headers<'d>(data: impl ReadRef<'d>) -> object::Result<FileContents> {
     let file = ElfFile64::<Le, _>::parse(data)?;
     let sections = file.elf_section_table();
     let bytes = |index| sections.section(index)?.data(Le, data);

@@ -97,7 +97,7 @@ pub(crate) enum Kind {
     /// Page faults, signals and moves of one thread.
     Incidents = 8,
     /// The threads that have run one goroutine.
-    Stays = 9,
+    GoroutineRuns = 9,
 }
 
 impl ChunkHeader {

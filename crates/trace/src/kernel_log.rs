@@ -3,9 +3,9 @@
 //! A chunk has all entries of its thread from the chunk's lowest to its highest time. What happened
 //! between two chunks, before the first and behind the last is not known.
 
-mod stays;
+mod runs;
 
-pub use stays::Stay;
+pub use runs::GoroutineRun;
 
 use crate::chunk::Kind;
 use crate::codec::Damage;
@@ -254,7 +254,10 @@ mod tests {
 
     #[test]
     fn stays_round_trip() {
-        check_kept(Kind::Stays, &[3, 8].map(|at| Stay { at, on: ThreadId(at as u32 * 1000) }));
+        check_kept(
+            Kind::GoroutineRuns,
+            &[3, 8].map(|at| GoroutineRun { at, on: ThreadId(at as u32 * 1000) }),
+        );
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
 pub use incidents::{Incident, IncidentKind};
-pub use kernel_log::{KernelLog, Stay};
+pub use kernel_log::{GoroutineRun, KernelLog};
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
     Captured, DisabledByLimit, End, Future, FutureValues, GoStart, Kept, Loss, Meta, Module, Process,
@@ -48,7 +48,7 @@ pub use meta::{
     ValueForm,
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
-pub use sieve::{Said, Sieve, Sifting};
+pub use sieve::{FunctionRules, Sieve, Sifting};
 pub use switches::{RunState, Switch};
 pub use system_calls::{
     Futex, MODULE as SYSTEM_CALLS, SEVERAL as SEVERAL_FUTEXES, futex, name as system_call_name,

@@ -10,7 +10,7 @@ use crate::event::Batch;
 use crate::event_chunks::EventChunks;
 use crate::gather::Gather;
 use crate::incidents::Incident;
-use crate::kernel_log::{KernelLog, Stay};
+use crate::kernel_log::{GoroutineRun, KernelLog};
 use crate::meta::{Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// The kinds of chunks of the kernel's entries.
 const KERNEL: [Kind; 6] =
-    [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls, Kind::Incidents, Kind::Stays];
+    [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls, Kind::Incidents, Kind::GoroutineRuns];
 
 /// An open trace. Only metadata and the places of chunks are in memory.
 ///
@@ -174,8 +174,8 @@ impl TraceReader {
     }
 
     /// Returns the threads that have run a goroutine, oldest first.
-    pub fn stays(&self, thread: ThreadId) -> Result<Vec<Stay>, Error> {
-        Ok(self.chunks.log::<Stay>(Kind::Stays, thread)?.entries)
+    pub fn goroutine_runs(&self, thread: ThreadId) -> Result<Vec<GoroutineRun>, Error> {
+        Ok(self.chunks.log::<GoroutineRun>(Kind::GoroutineRuns, thread)?.entries)
     }
 
     /// Whether there are any context switches.

@@ -31,7 +31,7 @@ pub struct Sifting {
 
 /// The rules' verdict on the function of an event.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said {
+pub struct FunctionRules {
     /// Whether its calls are shown with what they call.
     pub is_root: bool,
     /// Whether its calls are shown with the calls that lead to them.
@@ -126,11 +126,11 @@ impl Sieve {
 
     /// Takes the thread's next event, and the rules' verdict on its function; events that pass are
     /// added to `out`.
-    pub fn take(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
+    pub fn take(&mut self, event: &Event, rules: FunctionRules, values: &[u8], out: &mut Batch) {
         if self.over {
             return;
         }
-        if let (Some(levels), true) = (said.levels, event.kind.opens_frame()) {
+        if let (Some(levels), true) = (rules.levels, event.kind.opens_frame()) {
             let depth = self.calls.depth();
             self.limits.push((depth, self.limit().min(depth.saturating_add(levels))));
         }
@@ -157,13 +157,13 @@ impl Sieve {
         if !matches!(event.kind, EventKind::Left { .. } | EventKind::SwitchedOff | EventKind::ThreadEnded) {
             self.last = now;
         }
-        self.pass(&Event { ticks: now, ..*event }, said, values, out);
+        self.pass(&Event { ticks: now, ..*event }, rules, values, out);
     }
 
     /// Applies an event to the open calls, and passes it on if it is shown.
-    fn pass(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
+    fn pass(&mut self, event: &Event, rules: FunctionRules, values: &[u8], out: &mut Batch) {
         if event.kind.opens_frame() {
-            return self.enter(event, said, values, out);
+            return self.enter(event, rules, values, out);
         }
         match (event.kind, self.calls.end(event)) {
             (EventKind::ThreadEnded, closing) => {
@@ -174,7 +174,7 @@ impl Sieve {
             }
             (_, Some(closing)) => self.end(event, values, &closing, out),
             (EventKind::Exit { .. }, None) => self.orphan(event, values, out),
-            (EventKind::Call { .. }, None) => self.mark(event, said, values, out),
+            (EventKind::Call { .. }, None) => self.mark(event, rules, values, out),
             (EventKind::Lost { .. } | EventKind::SwitchedOff, None) => {
                 self.hold_mark(event);
                 self.pass_marks(out);
@@ -191,12 +191,12 @@ impl Sieve {
     }
 
     /// Begins a call.
-    fn enter(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
+    fn enter(&mut self, event: &Event, rules: FunctionRules, values: &[u8], out: &mut Batch) {
         let depth = self.calls.depth();
-        if self.root.is_none() && (said.is_root || !self.rules.rooted) {
+        if self.root.is_none() && (rules.is_root || !self.rules.rooted) {
             (self.root, self.shown) = (Some(depth), 0);
         }
-        if said.is_target {
+        if rules.is_target {
             self.targets.push(depth);
         }
         let held = PendingEntry { start: event.ticks, kind: event.kind, values: values.into() };
@@ -362,9 +362,9 @@ impl Sieve {
     }
 
     /// Passes on a call that has no duration.
-    fn mark(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
-        let is_inside = self.root.is_some() || said.is_root || !self.rules.rooted;
-        let is_inside = is_inside && (said.is_target || !self.rules.targeted);
+    fn mark(&mut self, event: &Event, rules: FunctionRules, values: &[u8], out: &mut Batch) {
+        let is_inside = self.root.is_some() || rules.is_root || !self.rules.rooted;
+        let is_inside = is_inside && (rules.is_target || !self.rules.targeted);
         if self.begun && self.rules.longer.is_none() && is_inside && self.has_level() {
             out.push(*event, values);
         }

@@ -4,7 +4,7 @@ use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
 use crate::codec::sealed::Span;
 use crate::error::Error;
 use crate::incidents::Incident;
-use crate::kernel_log::{Gatherer, Stay};
+use crate::kernel_log::{Gatherer, GoroutineRun};
 use crate::meta::{End, Record, Session, SomeSites, ThreadId};
 use crate::switches::{Gathering, Payload, Switch};
 use crate::wakings::{SystemCall, Waking};
@@ -38,7 +38,7 @@ pub struct TraceWriter {
     wakings: Gatherer,
     system_calls: Gatherer,
     incidents: Gatherer,
-    stays: Gatherer,
+    goroutine_runs: Gatherer,
     index: Vec<IndexEntry>,
     press: chunk::Press,
 }
@@ -57,7 +57,7 @@ impl TraceWriter {
             wakings: Gatherer::new(Kind::Wakings),
             system_calls: Gatherer::new(Kind::SystemCalls),
             incidents: Gatherer::new(Kind::Incidents),
-            stays: Gatherer::new(Kind::Stays),
+            goroutine_runs: Gatherer::new(Kind::GoroutineRuns),
             index: Vec::new(),
             press: chunk::Press::new().map_err(|source| Error::io(path, "create", source))?,
         };
@@ -159,10 +159,14 @@ impl TraceWriter {
     }
 
     /// Takes the threads that have run a goroutine, oldest first and behind those taken before.
-    pub fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
-        let Some(last) = stays.last() else { return Ok(()) };
-        let payloads = self.stays.add(goroutine, 0, stays, last.at);
-        self.payloads(self.stays.kind(), payloads)
+    pub fn goroutine_runs(
+        &mut self,
+        goroutine: ThreadId,
+        goroutine_runs: &[GoroutineRun],
+    ) -> Result<(), Error> {
+        let Some(last) = goroutine_runs.last() else { return Ok(()) };
+        let payloads = self.goroutine_runs.add(goroutine, 0, goroutine_runs, last.at);
+        self.payloads(self.goroutine_runs.kind(), payloads)
     }
 
     /// Writes the last of the kernel's entries about a thread.
@@ -175,8 +179,8 @@ impl TraceWriter {
         self.payloads(Kind::SystemCalls, payload)?;
         let payload = self.incidents.end(thread);
         self.payloads(Kind::Incidents, payload)?;
-        let payload = self.stays.end(thread);
-        self.payloads(Kind::Stays, payload)
+        let payload = self.goroutine_runs.end(thread);
+        self.payloads(Kind::GoroutineRuns, payload)
     }
 
     /// Adds chunks of the kernel's entries.
@@ -210,8 +214,8 @@ impl TraceWriter {
         self.payloads(Kind::SystemCalls, due)?;
         let due = self.incidents.flush();
         self.payloads(Kind::Incidents, due)?;
-        let due = self.stays.flush();
-        self.payloads(Kind::Stays, due)?;
+        let due = self.goroutine_runs.flush();
+        self.payloads(Kind::GoroutineRuns, due)?;
         self.close_records()?;
         self.relieve(0)
     }
@@ -231,8 +235,8 @@ impl TraceWriter {
         self.payloads(Kind::SystemCalls, rest)?;
         let rest = self.incidents.finish();
         self.payloads(Kind::Incidents, rest)?;
-        let rest = self.stays.finish();
-        self.payloads(Kind::Stays, rest)?;
+        let rest = self.goroutine_runs.finish();
+        self.payloads(Kind::GoroutineRuns, rest)?;
         self.record(&Record::End(end))?;
         self.close_records()?;
         let start = self.made;

@@ -11,7 +11,9 @@ use crate::tree::{Enter, Visitor};
 use crate::why::chain::Chains;
 use crate::why::lane::{Segment, State, Wait};
 use crate::why::parks::PARK;
-use calltap_trace::{Incident, KernelLog, Meta, RunState, Stay, Switch, SystemCall, ThreadId, Waking};
+use calltap_trace::{
+    GoroutineRun, Incident, KernelLog, Meta, RunState, Switch, SystemCall, ThreadId, Waking,
+};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -158,8 +160,8 @@ impl Source for Scheduled<'_> {
         self.source.incidents(thread)
     }
 
-    fn stays(&self, goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
-        self.source.stays(goroutine)
+    fn goroutine_runs(&self, goroutine: ThreadId) -> Result<Vec<GoroutineRun>, Error> {
+        self.source.goroutine_runs(goroutine)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

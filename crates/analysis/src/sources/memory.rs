@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::sources::source::{BatchStream, Source};
 use crate::sources::wakeups::Wakeups;
-use calltap_trace::{Batch, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadId, Waking};
+use calltap_trace::{Batch, GoroutineRun, Incident, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 use std::collections::BTreeMap;
 
 /// Batches and metadata in memory.
@@ -22,7 +22,7 @@ pub struct MemorySource {
     /// Incidents by thread, in ticks.
     pub incidents: BTreeMap<ThreadId, KernelLog<Incident>>,
     /// Threads that have run goroutines, by goroutine.
-    pub stays: BTreeMap<ThreadId, Vec<Stay>>,
+    pub goroutine_runs: BTreeMap<ThreadId, Vec<GoroutineRun>>,
     /// Complaints of the source.
     pub complaints: Vec<String>,
     /// Nanoseconds per tick; 0: a counter without time.
@@ -85,8 +85,8 @@ impl Source for MemorySource {
         Ok(self.incidents.get(&thread).cloned().unwrap_or_default())
     }
 
-    fn stays(&self, goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
-        Ok(self.stays.get(&goroutine).cloned().unwrap_or_default())
+    fn goroutine_runs(&self, goroutine: ThreadId) -> Result<Vec<GoroutineRun>, Error> {
+        Ok(self.goroutine_runs.get(&goroutine).cloned().unwrap_or_default())
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -12,7 +12,9 @@ use crate::sources::picker::Picker;
 use crate::sources::source::{BatchStream, SharedSource, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
-use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Stay, Switch, ThreadId};
+use calltap_trace::{
+    Batch, FunctionRules, GoroutineRun, Incident, KernelLog, Meta, Sieve, Sifting, SiteId, Switch, ThreadId,
+};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::mem;
@@ -50,9 +52,9 @@ struct Rules {
 }
 
 impl Rules {
-    fn of(&self, site: SiteId) -> Said {
+    fn of(&self, site: SiteId) -> FunctionRules {
         let is = |all: &[bool]| all.get(site.0 as usize).copied().unwrap_or(false);
-        Said { is_root: is(&self.roots), is_target: is(&self.targets), levels: None }
+        FunctionRules { is_root: is(&self.roots), is_target: is(&self.targets), levels: None }
     }
 
     fn is_chosen(&self, site: SiteId) -> bool {
@@ -373,8 +375,8 @@ impl Source for Part<'_> {
         self.source.incidents(thread)
     }
 
-    fn stays(&self, goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
-        self.source.stays(goroutine)
+    fn goroutine_runs(&self, goroutine: ThreadId) -> Result<Vec<GoroutineRun>, Error> {
+        self.source.goroutine_runs(goroutine)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::sources::source::{BatchStream, SharedSource, Source};
 use crate::sources::wakeups::Wakeups;
 use calltap_trace::{
-    Batch, Batches, BatchesOf, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadBatches, ThreadId,
-    TraceReader, Waking,
+    Batch, Batches, BatchesOf, GoroutineRun, Incident, KernelLog, Meta, Switch, SystemCall, ThreadBatches,
+    ThreadId, TraceReader, Waking,
 };
 
 impl Source for TraceReader {
@@ -81,8 +81,8 @@ impl Source for TraceReader {
         Ok(self.incidents(thread)?)
     }
 
-    fn stays(&self, goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
-        Ok(self.stays(goroutine)?)
+    fn goroutine_runs(&self, goroutine: ThreadId) -> Result<Vec<GoroutineRun>, Error> {
+        Ok(self.goroutine_runs(goroutine)?)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

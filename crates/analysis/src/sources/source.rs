@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::tree::Totals;
-use calltap_trace::{Batch, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadId, Waking};
+use calltap_trace::{Batch, GoroutineRun, Incident, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 
 /// A stream of batches.
 pub trait BatchStream {
@@ -79,7 +79,7 @@ pub trait Source {
     }
     /// Returns the threads that have run a goroutine, oldest first; empty if they were not
     /// recorded.
-    fn stays(&self, _goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
+    fn goroutine_runs(&self, _goroutine: ThreadId) -> Result<Vec<GoroutineRun>, Error> {
         Ok(Vec::new())
     }
     /// Returns the ticks of a thread's first and last event; `None` if it has no events.

@@ -3,7 +3,7 @@
 //! A thread enters `runtime.execute` to run a goroutine, and `runtime.schedule` after it; between
 //! the two it runs that goroutine, in Go, in the kernel or in C. `runtime.coroswitch_m` goes from
 //! one goroutine to another. The recorder tells which goroutine a thread ran, if the goroutine
-//! recorded an event meanwhile ([`calltap_trace::Stay`]).
+//! recorded an event meanwhile ([`calltap_trace::GoroutineRun`]).
 //!
 //! A parked goroutine is made ready to run by `runtime.ready`, on the stack of the thread that runs
 //! the goroutine which ends the wait; or by the scheduler between two goroutines, for a timer.
@@ -20,7 +20,7 @@ use crate::sources::drive::run_threads;
 use crate::sources::source::{Source, threads_with_events};
 use crate::tree::{Call, Ending, Enter, Visitor};
 use calltap_names::{FunctionNames, GlobSet};
-use calltap_trace::{Datum, Meta, SiteId, Stay, ThreadId, TracerKind};
+use calltap_trace::{Datum, GoroutineRun, Meta, SiteId, ThreadId, TracerKind};
 use std::collections::HashMap;
 
 /// The function by which a thread begins to run a goroutine.
@@ -226,7 +226,7 @@ impl Runs {
         let mut runs = HashMap::new();
         for goroutine in goroutines {
             let last = source.thread_span(goroutine).map_or(0, |(_, last)| last);
-            runs.insert(goroutine, runs_of(&source.stays(goroutine)?, last, &mut walk.threads));
+            runs.insert(goroutine, runs_of(&source.goroutine_runs(goroutine)?, last, &mut walk.threads));
         }
         let readied = ready.map(|_| readied(meta, &walk, &runs));
         let mut unknown = HashMap::<u32, Unknown>::new();
@@ -355,11 +355,11 @@ fn recorded(meta: &Meta) -> Option<Vec<Option<Change>>> {
 }
 
 /// Returns the runs in which a goroutine recorded events, of which the last one was at `last`.
-fn runs_of(stays: &[Stay], last: u64, threads: &mut HashMap<ThreadId, Changes>) -> Vec<Run> {
+fn runs_of(goroutine_runs: &[GoroutineRun], last: u64, threads: &mut HashMap<ThreadId, Changes>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for (n, stay) in stays.iter().enumerate() {
+    for (n, stay) in goroutine_runs.iter().enumerate() {
         let Some(changes) = threads.get_mut(&stay.on) else { continue };
-        let until = if n + 1 == stays.len() { last.max(stay.at) } else { stay.at };
+        let until = if n + 1 == goroutine_runs.len() { last.max(stay.at) } else { stay.at };
         let run = changes.run_at(stay.at, stay.on, until);
         match runs.last_mut() {
             Some(last) if last.on == run.on && run.start <= last.end && !last.is_over => {

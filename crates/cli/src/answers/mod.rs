@@ -129,7 +129,7 @@ fn of_process(
             over: &|| printer.is_over(),
             meanwhile: &mut |controls| {
                 if attaches {
-                    window.look(kind, || controls.sums());
+                    window.note_enabled(kind, || controls.sums());
                 }
                 if kind.sums() && draws && seen.elapsed() >= REDRAW {
                     seen = Instant::now();

@@ -37,7 +37,7 @@ impl Window {
     }
 
     /// Takes notice that all functions are on; `sums` reads the program's sums.
-    pub fn look(&mut self, kind: &Kind, sums: impl FnOnce() -> Vec<Profile>) {
+    pub fn note_enabled(&mut self, kind: &Kind, sums: impl FnOnce() -> Vec<Profile>) {
         let at = monotonic_ns();
         let _ = self.began.compare_exchange(0, at, Relaxed, Relaxed);
         if !kind.sums() || at < self.due {

@@ -54,15 +54,15 @@ const STARTING: Duration = Duration::from_secs(5);
 
 /// An error that the process in which it occurred has already reported.
 #[derive(Debug)]
-pub struct Said;
+pub struct AlreadyReported;
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for AlreadyReported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("cannot mount the directory")
     }
 }
 
-impl std::error::Error for Said {}
+impl std::error::Error for AlreadyReported {}
 
 /// Mounts a directory, and returns once it can be used; a process of its own serves it.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -149,7 +149,7 @@ fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Resul
     }
     if line.trim() != READY {
         child.wait()?;
-        return Err(Said.into());
+        return Err(AlreadyReported.into());
     }
     Ok(child)
 }
@@ -172,7 +172,7 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
 }
 
 /// Attaches to the process, and serves its directory until the session ends.
-fn attend(server: &Server, options: &Options) -> Result<SessionOutcome> {
+fn serve_process(server: &Server, options: &Options) -> Result<SessionOutcome> {
     let mut feed = Feed::new(server);
     let outcome = watch(
         options,
@@ -198,7 +198,7 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
         options(pid, &words, values::buffer_size(arguments)?, values::patch_mode(arguments, false)?)?;
     let (server, told) = (Arc::new(Server::new(pid)), interruption()?);
     thread::scope(|scope| {
-        let watching = scope.spawn(|| attend(&server, &options));
+        let watching = scope.spawn(|| serve_process(&server, &options));
         let served = if server.await_begin() {
             worker::refresh(&server, None);
             let over = || server.over.load(Acquire) || told.load(Relaxed);
@@ -225,7 +225,7 @@ fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
     }));
     let told = interruption()?;
     thread::scope(|scope| {
-        let looking = scope.spawn(|| process_set.look());
+        let looking = scope.spawn(|| process_set.take_over_attached());
         let files = Files::of_all(Arc::clone(&process_set));
         let served = hold(files, ALL, place, &|| told.load(Relaxed), &|| process_set.close());
         process_set.close();

@@ -7,7 +7,7 @@
 
 use super::directories::{Directories, Directory};
 use super::server::Server;
-use super::{attend, elsewhere};
+use super::{elsewhere, serve_process};
 use calltap_analysis::units;
 use calltap_selection::{Selection, TracerSelection};
 use calltap_session::{Attached, SessionOutcome, Settings, attached, detach_process};
@@ -33,7 +33,7 @@ const LOG_NAME: &str = "error_log";
 /// Number of bytes after which the log is started again.
 const LONGEST: usize = 1 << 16;
 
-type Attendant = JoinHandle<Result<SessionOutcome, String>>;
+type ServerThread = JoinHandle<Result<SessionOutcome, String>>;
 type Options = dyn Fn(u32, Selection) -> anyhow::Result<calltap_session::Options> + Send + Sync;
 
 /// The processes of one mount, each with its directory.
@@ -41,7 +41,7 @@ pub struct ProcessSet {
     /// The processes' directories.
     pub directories: Arc<Directories>,
     options: Box<Options>,
-    attendants: Mutex<HashMap<u32, Attendant>>,
+    threads: Mutex<HashMap<u32, ServerThread>>,
     log: Mutex<String>,
     over: AtomicBool,
 }
@@ -58,8 +58,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ProcessSet {
     /// Returns an empty set. `options`: returns how a process is attached to.
     pub fn new(options: Box<Options>) -> Arc<ProcessSet> {
-        let (directories, attendants, log, over) = Default::default();
-        Arc::new(ProcessSet { directories, options, attendants, log, over })
+        let (directories, threads, log, over) = Default::default();
+        Arc::new(ProcessSet { directories, options, threads, log, over })
     }
 
     // ---- The set's own files
@@ -145,8 +145,8 @@ impl ProcessSet {
             return Err(Errno::BUSY);
         }
         directory.server.over.store(true, Release);
-        if let Some(attendant) = { lock(&self.attendants).remove(&pid) } {
-            let _ = attendant.join();
+        if let Some(thread) = { lock(&self.threads).remove(&pid) } {
+            let _ = thread.join();
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl ProcessSet {
     /// Attaches to a process, with `words` as its selection at first, and adds its directory.
     fn enter(self: &Arc<ProcessSet>, pid: u32, words: Option<Selection>) -> Result<Arc<Directory>, Errno> {
         // The lock admits one at a time: two requests for the same process would collide.
-        let mut attendants = lock(&self.attendants);
+        let mut threads = lock(&self.threads);
         if self.over.load(Acquire) {
             return Err(Errno::NODEV);
         }
@@ -174,8 +174,8 @@ impl ProcessSet {
         let server = Arc::new(Server::new(pid));
         server.tracefs().adopt(words);
         let (own, process_set) = (Arc::clone(&server), Arc::clone(self));
-        let attendant = thread::spawn(move || {
-            let outcome = attend(&own, &options).map_err(|error| error.to_string());
+        let thread = std::thread::spawn(move || {
+            let outcome = serve_process(&own, &options).map_err(|error| error.to_string());
             // Readers with open files get the end of the file.
             if let Some(directory) = process_set.directories.of(pid) {
                 process_set.directories.leave(&directory);
@@ -183,7 +183,7 @@ impl ProcessSet {
             outcome
         });
         if !server.await_begin() {
-            let why = match attendant.join() {
+            let why = match thread.join() {
                 Ok(Err(why)) => why,
                 _ => "it ended".into(),
             };
@@ -195,13 +195,13 @@ impl ProcessSet {
         if server.has_ended() {
             self.directories.leave(&directory);
         }
-        attendants.insert(pid, attendant);
+        threads.insert(pid, thread);
         Ok(directory)
     }
 
     /// Takes over each process that another calltap has attached to and left running, until the set
     /// is closed.
-    pub fn look(self: &Arc<ProcessSet>) {
+    pub fn take_over_attached(self: &Arc<ProcessSet>) {
         while !self.over.load(Acquire) {
             for pid in attached() {
                 let taken = Attached::find(pid).map(|attached| words_of(&attached.settings));
@@ -212,7 +212,7 @@ impl ProcessSet {
                     Err(error) => self.complain(pid, &error.to_string()),
                 }
             }
-            lock(&self.attendants).retain(|_, attendant| !attendant.is_finished());
+            lock(&self.threads).retain(|_, thread| !thread.is_finished());
             thread::sleep(LOOK);
         }
     }
@@ -222,9 +222,8 @@ impl ProcessSet {
         self.over.store(true, Release);
         let directories = self.directories.listed();
         directories.iter().for_each(|directory| directory.server.over.store(true, Release));
-        let attendants: Vec<Attendant> =
-            lock(&self.attendants).drain().map(|(_, attendant)| attendant).collect();
-        attendants.into_iter().for_each(|attendant| drop(attendant.join()));
+        let threads: Vec<ServerThread> = lock(&self.threads).drain().map(|(_, thread)| thread).collect();
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 

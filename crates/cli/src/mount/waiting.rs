@@ -50,7 +50,7 @@ impl Waiting {
     pub fn new(server: &Arc<Server>) -> Arc<Waiting> {
         let waiting = Arc::new(Waiting::default());
         let (own, server) = (Arc::clone(&waiting), Arc::clone(server));
-        thread::spawn(move || own.attend(&server));
+        thread::spawn(move || own.answer_until_over(&server));
         waiting
     }
 
@@ -84,7 +84,7 @@ impl Waiting {
         self.changed.notify_all();
     }
 
-    fn attend(&self, server: &Server) {
+    fn answer_until_over(&self, server: &Server) {
         let closed = || self.closed.load(Acquire);
         while !closed() {
             let none = |waiters: &mut Vec<Waiter>| waiters.is_empty() && !closed();
@@ -92,7 +92,7 @@ impl Waiting {
             let mut waiters = self.changed.wait_while(waiters, none).unwrap_or_else(PoisonError::into_inner);
             let all = std::mem::take(&mut *waiters);
             drop(waiters);
-            let left: Vec<Waiter> = all.into_iter().filter_map(|waiter| waiter.look(server)).collect();
+            let left: Vec<Waiter> = all.into_iter().filter_map(|waiter| waiter.try_answer(server)).collect();
             let (none, due) = (left.is_empty(), left.iter().any(|waiter| matches!(waiter, Waiter::Asker(_))));
             self.waiters.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
             match (none, due) {
@@ -106,16 +106,16 @@ impl Waiting {
 
 impl Waiter {
     /// Answers the request if it can be answered. Returns it if it has to wait on.
-    fn look(self, server: &Server) -> Option<Waiter> {
+    fn try_answer(self, server: &Server) -> Option<Waiter> {
         match self {
-            Waiter::Reader(reader) => reader.look(server).map(Waiter::Reader),
+            Waiter::Reader(reader) => reader.try_answer(server).map(Waiter::Reader),
             Waiter::Asker(asked) => asked.waits().then_some(Waiter::Asker(asked)),
         }
     }
 }
 
 impl Reader {
-    fn look(self, server: &Server) -> Option<Reader> {
+    fn try_answer(self, server: &Server) -> Option<Reader> {
         let read = server.tracefs().read(self.handle, 0, self.size, true);
         match read {
             Ok(Read::Data(data)) => self.reply.data(&data),

@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         });
         let watching: Vec<_> = watching.collect();
         drop(sender);
-        let shown = look(&mut intervals, &switches, &show);
+        let shown = show_intervals(&mut intervals, &switches, &show);
         (watching.into_iter().map(|thread| thread.join()).collect::<Vec<_>>(), shown)
     });
     let (outcomes, result) = several::tell(&all, outcomes);
@@ -154,14 +154,18 @@ fn options(pid: u32, is_several: bool, arguments: &Arguments) -> Result<Options>
 
 /// Displays the intervals until the end. Returns, by process, the last interval if it was cut
 /// short.
-fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<Vec<Option<Interval>>> {
+fn show_intervals(
+    intervals: &mut Intervals,
+    switches: &[Switches],
+    show: &Show,
+) -> Result<Vec<Option<Interval>>> {
     // The processes are detached from whatever happens here, even a panic.
     let _leave: Vec<_> = switches.iter().map(Switches::end_on_drop).collect();
     let nothing = vec![None; switches.len()];
     // If attaching fails, no process is reported to have begun.
     match intervals.begin() {
-        true if !show.json && screen::is_there() => screen::look(intervals, switches, show).map(|()| nothing),
-        true => plain::look(intervals, switches, show),
+        true if !show.json && screen::is_there() => screen::run(intervals, switches, show).map(|()| nothing),
+        true => plain::print_intervals(intervals, switches, show),
         false => Ok(nothing),
     }
 }

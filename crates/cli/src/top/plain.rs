@@ -16,7 +16,11 @@ const TITLES: [&str; 7] = ["CALLS/S", "AVG_US", "MAX_US", "TIME%", "STATE", "MOD
 
 /// Prints the intervals of each process, up to the number that the user asked for. Returns, by
 /// process, the last interval if it was cut short.
-pub fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<Vec<Option<Interval>>> {
+pub fn print_intervals(
+    intervals: &mut Intervals,
+    switches: &[Switches],
+    show: &Show,
+) -> Result<Vec<Option<Interval>>> {
     let mut short = vec![None; switches.len()];
     let mut printed = vec![0; switches.len()];
     let is_enough = |printed: u64| show.count.is_some_and(|count| printed >= count);

@@ -24,7 +24,7 @@ pub fn is_there() -> bool {
 }
 
 /// Displays the intervals until all processes have ended or the user quits.
-pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<()> {
+pub(super) fn run(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<()> {
     let mut screen = Screen::enter()?;
     let keys = keys();
     let mut grid = Grid::new(show.sort, show.limit, show.short);

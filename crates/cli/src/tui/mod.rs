@@ -110,7 +110,7 @@ fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
         let begun: Vec<&ObservedProcess> = begun.iter().map(|at| &seen[*at]).collect();
         let shown = match &begun[..] {
             [] => Ok(()),
-            begun => on_screen(|terminal, keys| look(begun, terminal, keys, short, &is_over)),
+            begun => on_screen(|terminal, keys| show_process(begun, terminal, keys, short, &is_over)),
         };
         drop(leave);
         (watching.into_iter().map(|thread| thread.join()).collect(), shown)
@@ -120,7 +120,7 @@ fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
 }
 
 /// Shows one of the processes at a time.
-fn look(
+fn show_process(
     all: &[&ObservedProcess],
     terminal: &mut DefaultTerminal,
     keys: &Receiver<Event>,

@@ -4,7 +4,7 @@
 use crate::kept::chosen::Chosen;
 use crate::kept::triggers::{Trigger, Triggers};
 use calltap_names::Word;
-use calltap_trace::{Event, Kept, Record, Said, Sifting};
+use calltap_trace::{Event, FunctionRules, Kept, Record, Sifting};
 
 /// The calls that are kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,8 +100,8 @@ impl Rules {
     }
 
     /// Returns the rules' verdict on an event's function.
-    pub fn of(&self, event: &Event) -> Said {
-        Said {
+    pub fn of(&self, event: &Event) -> FunctionRules {
+        FunctionRules {
             is_root: self.roots.of(event.site).is_some(),
             is_target: self.targets.of(event.site).is_some(),
             levels: self.triggers.levels(event),

@@ -76,7 +76,7 @@ impl Triggers {
     }
 
     /// Looks at an event of a thread; each event is looked at once.
-    pub fn look(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &Event) {
         for at in 0..self.of(event).len() {
             let trigger = self.of(event)[at];
             if self.all[trigger].1.action.switches() {
@@ -143,13 +143,13 @@ mod tests {
         let call = |site, ticks| Event { ticks, site: SiteId(site), kind: EventKind::Entry };
         // The first thread was read before the second.
         for event in [call(1, 20), call(1, 40), call(0, 10), call(0, 30), call(0, 90)] {
-            triggers.look(&event);
+            triggers.apply(&event);
         }
         assert_eq!(triggers.settle(50), [(10, true), (20, false), (30, true)]);
         assert!(triggers.is_on(), "it may be switched off once");
         assert_eq!(triggers.settle(100), []);
         let exit = Event { kind: EventKind::Exit { pops: 1 }, ..call(1, 120) };
-        triggers.look(&exit);
+        triggers.apply(&exit);
         assert_eq!(triggers.settle(200), []);
     }
 }

@@ -56,14 +56,14 @@ impl<'a> Inferior<'a> {
         if is_frozen(target.pid) {
             return Err(target.refuse(Reason::Frozen));
         }
-        let (mut text, mut regions, mut places) = look(target)?;
+        let (mut text, mut regions, mut places) = read_memory(target)?;
         // A thread in left-over code must not be hijacked: it would return into code that the new
         // call has overwritten.
         if places.iter().any(|place| place.is_left(&mut text)) {
             if await_tidy(target) == Injected::Runs {
                 return Err(target.refuse(Reason::StillRuns));
             }
-            (text, regions, places) = look(target)?;
+            (text, regions, places) = read_memory(target)?;
         }
         places.retain(|place| !place.is_used(&mut text));
         let place = places.into_iter().next().ok_or_else(|| target.refuse(Reason::NoPlace))?;
@@ -207,7 +207,7 @@ fn may_start_opener(thread: &StoppedThread) -> bool {
 }
 
 /// Reads a process's memory, its mappings, and the places for code in them.
-fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<CodeCave>), Error> {
+fn read_memory(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<CodeCave>), Error> {
     let refuse = |error: std::io::Error| target.refuse(error);
     let mut text = ProcessText::open(target.pid).map_err(refuse)?;
     text.sync = Sync::Quiet; // no thread runs the place until one is sent there
@@ -250,7 +250,7 @@ pub enum Injected {
 /// it, which may not have been scheduled yet.
 pub fn await_tidy(target: &Target) -> Injected {
     let (start, mut done) = (Instant::now(), Injected::Absent);
-    while let Ok((mut text, regions, places)) = look(target) {
+    while let Ok((mut text, regions, places)) = read_memory(target) {
         if !places.iter().any(|place| place.is_left(&mut text)) {
             return done;
         }

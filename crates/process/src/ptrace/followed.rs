@@ -91,7 +91,7 @@ pub fn run(tid: u32, signal: i32) {
 
 /// Leaves a thread stopped for as long as it would be without calltap.
 pub fn stay_stopped(tid: u32) {
-    // As above.
+    // A tracee that has ended meanwhile does not run.
     let _ = requests::listen(Pid::from_raw(tid as i32));
 }
 

@@ -6,12 +6,12 @@
 //! user.
 
 mod absent;
-mod door;
+mod channel;
 mod living;
 mod mapped;
 mod place;
 
-pub use door::Door;
+pub use channel::RequestChannel;
 pub use living::{is_session_file, of_living};
 
 use crate::error::Error;
@@ -191,18 +191,18 @@ impl Directory {
 
     /// Prepares a request to the controller of a process's session. None if there is no controller.
     /// Waits for another calltap that has a request.
-    pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
+    pub fn open_request_channel(target: &Target, limit: Duration) -> Result<Option<RequestChannel>, Error> {
         let Some(place) = Directory::place_of(target) else { return Ok(None) };
         let Ok(lock) = place.file("lock") else { return Ok(None) };
-        let bell = place.create("bell").or_else(|_| place.file("bell"));
-        let bell = bell.map_err(|source| place.error("bell", source))?;
-        let door = Door { place, lock, bell };
+        let turn = place.create("turn").or_else(|_| place.file("turn"));
+        let turn = turn.map_err(|source| place.error("turn", source))?;
+        let channel = RequestChannel { place, lock, turn };
         let start = Instant::now();
-        while door.is_busy() {
-            if flock(&door.bell, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                return Ok(Some(door));
+        while channel.has_controller() {
+            if flock(&channel.turn, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Some(channel));
             }
-            if start.elapsed() > patience {
+            if start.elapsed() > limit {
                 return Err(target.refuse(Reason::OtherSilent).into());
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -272,9 +272,9 @@ impl<'a> Planner<'a> {
         }
         self.stuck = None;
         let mut records = Vec::new();
-        self.look(index, pid, true, &mut records);
+        self.update_process(index, pid, true, &mut records);
         if self.check_once(pid)? {
-            self.look(index, pid, true, &mut records);
+            self.update_process(index, pid, true, &mut records);
         }
         records.drain(..).for_each(&mut *emit);
         let mut waits_in = Phase::Asked;
@@ -308,9 +308,9 @@ impl<'a> Planner<'a> {
         emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Refusal> {
         let mut records = Vec::new();
-        self.look(0, pid, true, &mut records);
+        self.update_process(0, pid, true, &mut records);
         if self.check_once(pid)? {
-            self.look(0, pid, true, &mut records);
+            self.update_process(0, pid, true, &mut records);
         }
         records.drain(..).for_each(&mut *emit);
         let mut map = |planner: &mut Planner<'_>| {
@@ -426,7 +426,7 @@ impl<'a> Planner<'a> {
 
     /// Updates the modules of a process, and gives selected functions stubs. New modules are
     /// `fresh` if no thread can run them yet.
-    pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Metadata>) {
+    pub(crate) fn update_process(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Metadata>) {
         match maps::read(pid) {
             Ok(regions) => {
                 self.see_modules(index, pid, fresh, &regions, records);

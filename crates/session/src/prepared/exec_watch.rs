@@ -1,7 +1,7 @@
-//! Notices that a program executes another one, so that the user learns of `--follow`.
+//! Detects that a traced program executes another program, so that calltap can suggest `--follow`.
 //!
-//! Looks at `/proc` find most programs, with their names. Facts about the ended process tell of
-//! those that ended between two looks.
+//! A thread polls `/proc` and sees most programs, with their names. The exit record of the process
+//! (its name, and whether it had children) reveals those that ended between two polls.
 
 use crate::options::Options;
 use crate::plan::program::Program;
@@ -76,7 +76,7 @@ impl ExecWatch {
         }
         let (mut processes, mut changed, mut early_looks) = (0, Instant::now(), 0);
         while !ended.load(Acquire) {
-            self.seen = self.look();
+            self.seen = self.poll();
             if self.seen.is_some() {
                 break;
             }
@@ -92,7 +92,7 @@ impl ExecWatch {
     }
 
     /// Returns a sentence for the user if another program runs.
-    fn look(&mut self) -> Option<String> {
+    fn poll(&mut self) -> Option<String> {
         let (program, own) = (&self.program, self.own.as_mut()?);
         let (exe, name) = (proc::program(self.pid), proc::name(self.pid));
         let is_gone = own.memory.is_gone();

@@ -165,12 +165,12 @@ impl Searched<'_> {
                 count += usize::from(classes[usize::from(*byte)]);
             }
             for place in &places[..count] {
-                self.look(first + *place as usize, wanted, found);
+                self.note_reference_at(first + *place as usize, wanted, found);
             }
         }
     }
 
-    fn look(&self, at: usize, wanted: &impl Fn(&Reference) -> bool, found: &mut Vec<Reference>) {
+    fn note_reference_at(&self, at: usize, wanted: &impl Fn(&Reference) -> bool, found: &mut Vec<Reference>) {
         let byte = self.code[at];
         let next = self.code.get(at + 1).copied().unwrap_or(0);
         match byte {

@@ -32,8 +32,9 @@ impl Opener {
         Ok(Opener { thread, quit })
     }
 
-    /// Looks at the opener. After a fault of it, ends it, and returns the fault.
-    pub fn look(&mut self) -> Result<(), Interrupted> {
+    /// Checks whether the opener has stopped, and lets it run. After a fault of it, ends it, and returns
+    /// the fault.
+    pub fn check(&mut self) -> Result<(), Interrupted> {
         let tid = self.thread.tid;
         match wait::poll(tid) {
             Report::Runs | Report::Ended => Ok(()),

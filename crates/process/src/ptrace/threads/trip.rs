@@ -89,7 +89,7 @@ impl StoppedThread {
         let (mut pauses, mut asked) = (Pauses::default(), false);
         let mut opener: Option<Opener> = None;
         loop {
-            if let Some(Err(failed)) = opener.as_mut().map(Opener::look) {
+            if let Some(Err(failed)) = opener.as_mut().map(Opener::check) {
                 // The thread waits for the opener's end; its registers are restored next.
                 self.halt()?;
                 return Err(failed);

@@ -182,7 +182,7 @@ impl ProcessSite {
     }
 
     /// Reads the current state.
-    pub fn look(&mut self, text: &mut ReadAhead<'_>) {
+    pub fn read_states(&mut self, text: &mut ReadAhead<'_>) {
         let Ok(actual) = text.at(self.site.address(), self.site.len()) else {
             self.refused = true;
             return;

@@ -44,7 +44,7 @@ impl ProcessModule {
         }
         self.put_in_order();
         self.add_exits(exits);
-        self.look(text);
+        self.read_states(text);
     }
 
     /// Restores the meaning of values that an earlier controller's stubs read, for those that the
@@ -88,10 +88,10 @@ impl ProcessModule {
     }
 
     /// Reads the current states of the sites.
-    pub fn look(&mut self, text: &mut ProcessText) {
+    pub fn read_states(&mut self, text: &mut ProcessText) {
         let mut text = ReadAhead::new(text);
         for placed in &mut self.sites {
-            placed.look(&mut text);
+            placed.read_states(&mut text);
         }
     }
 

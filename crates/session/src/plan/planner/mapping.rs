@@ -70,7 +70,7 @@ impl Planner<'_> {
                 return mapped;
             }
             let mut records = Vec::new();
-            self.look(index, pid, fresh, &mut records);
+            self.update_process(index, pid, fresh, &mut records);
             records.into_iter().for_each(&mut *emit);
         }
     }

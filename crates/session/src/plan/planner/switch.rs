@@ -107,7 +107,7 @@ impl Planner<'_> {
         let text = process.text.insert(text.map_err(denied)?);
         text.after_int3 = self.shared.has_traps();
         if std::mem::take(&mut process.forked) {
-            process.modules.iter_mut().for_each(|module| module.look(text));
+            process.modules.iter_mut().for_each(|module| module.read_states(text));
         }
         Ok(())
     }

@@ -167,7 +167,7 @@ impl Planner<'_> {
         emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
         let mut records = Vec::new();
-        self.look(index, target.pid, false, &mut records);
+        self.update_process(index, target.pid, false, &mut records);
         if self.entering {
             self.check_values()?;
         }

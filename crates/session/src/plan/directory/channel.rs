@@ -10,16 +10,16 @@ use std::os::unix::fs::FileExt;
 
 /// An exclusive channel to the controller of a session.
 #[derive(Debug)]
-pub struct Door {
+pub struct RequestChannel {
     pub(super) place: OpenDirectory,
     pub(super) lock: File,
     /// Locked by one requester at a time.
-    pub(super) bell: File,
+    pub(super) turn: File,
 }
 
-impl Door {
+impl RequestChannel {
     /// Whether the session has a controller.
-    pub fn is_busy(&self) -> bool {
+    pub fn has_controller(&self) -> bool {
         match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let _ = flock(&self.lock, FlockOperation::Unlock);
