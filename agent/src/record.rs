@@ -229,7 +229,7 @@ fn record_words(
             store(address + 8 * named, first);
             store(address + 8 * (named + 1), second);
         }
-        // They are set before the window: until that is set, no event relies on them.
+        // The two words are set before the window: until that is set, no event relies on them.
         thread.goroutine.store(goroutine.number, Relaxed);
         thread.g.store(goroutine.g, Relaxed);
     }

@@ -17,9 +17,9 @@ use std::process::{Command, Output, Stdio};
 pub struct Case<'a> {
     /// Path of the program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub arguments: &'a [&'a str],
-    /// Its input.
+    /// The program's input.
     pub input: &'a str,
     /// Minimum number of functions that must have been called, so that the comparison is not empty.
     pub functions: usize,

@@ -12,9 +12,10 @@ const PRONOUNS: [&str; 12] =
 const KINDS: [&str; 11] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml", "py", "go"];
 /// Openings of a comment without a subject of its own: headless clauses, questions, and sentences
 /// that lean on the comment before.
-const HEADLESS: [&str; 23] = [
+const HEADLESS: [&str; 29] = [
     "What", "Whatever", "Those", "Is", "Does", "Do", "Has", "Have", "Are", "Was", "Were", "Can", "May",
-    "Must", "Should", "Will", "Who", "Whose", "And", "But", "Nothing", "So many", "The same",
+    "Must", "Should", "Will", "Who", "Whose", "And", "But", "Nothing", "So many", "The same", "It", "Its",
+    "They", "Their", "That", "As above",
 ];
 /// Words that names of tests may not have: a name states a subject and its behaviour.
 const RIDDLES: [&str; 17] = [

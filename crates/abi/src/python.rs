@@ -73,11 +73,11 @@ pub mod coroutine {
     pub const RESUMED: u8 = 1;
     /// Flag: no coroutine or generator resumes it, but for example the event loop.
     pub const OUTERMOST: u8 = 2;
-    /// It has returned.
+    /// The coroutine has returned.
     pub const RETURNED: u8 = 1;
     /// An exception has left it.
     pub const RAISED: u8 = 2;
-    /// It waits to be resumed.
+    /// The coroutine waits to be resumed.
     pub const WAITS: u8 = 3;
 }
 
@@ -220,7 +220,7 @@ pub struct Entry {
     pub names_length: AtomicU32,
     /// Numbers of the parameters, in their order.
     pub locals: [AtomicU8; 8],
-    /// Their names in UTF-8, with a comma behind each.
+    /// Names of the arguments in UTF-8, with a comma behind each.
     pub names: [AtomicU8; arguments::NAMES],
 }
 

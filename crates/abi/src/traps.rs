@@ -46,7 +46,7 @@ pub fn target(list: &[KeptTrap], site: u64) -> Option<u64> {
 pub mod answer {
     /// No answer yet.
     pub const NONE: u32 = 0;
-    /// It handles the signal.
+    /// The agent handles the signal.
     pub const WORKS: u32 = 1;
     /// The program handles or ignores the signal itself.
     pub const HANDLED: u32 = 2;

@@ -9,10 +9,10 @@
 //! one thread never spends more than the length of an interval in a function.
 
 use crate::error::NotOneOf;
-use crate::names::base_name;
 use crate::sources::drive::feed_batch;
 use crate::tree::{Call, Ending, Enter, Open, Stack, Totals, Visitor};
 use calltap_names::demangle;
+use calltap_names::file_name;
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Event, Record, Site, SiteId, ThreadId};
 use std::collections::HashMap;
 use std::mem::take;
@@ -25,7 +25,7 @@ pub struct Row {
     pub function: String,
     /// File name of the module.
     pub module: String,
-    /// Its sites: several if several processes loaded the function.
+    /// Sites of the function: several if several processes loaded the function.
     pub sites: Vec<SiteId>,
     /// Number of calls that began.
     pub calls: u64,
@@ -280,7 +280,7 @@ impl Live {
 
     fn site(&mut self, site: &Site) {
         let path = self.modules.get(&site.module).cloned().unwrap_or_default();
-        let module = base_name(&path).to_owned();
+        let module = file_name(&path).to_owned();
         let new = self.functions.len();
         let at = *self.known.entry((path, site.address, site.name.clone())).or_insert(new);
         if at == new {

@@ -42,11 +42,12 @@ pub mod units;
 pub mod values;
 pub mod why;
 
+pub use calltap_names::file_name;
 pub use calltap_names::{Glob, GlobSet, ShortNames, Word, demangle, is_named, nearest_names, split_list};
 pub use error::{Error, NotOneOf};
 pub use future_spans::future_spans;
 pub use head::{disabled, left_out};
-pub use names::{Names, base_name};
+pub use names::Names;
 pub use off::{Off, Stretch};
 pub use sources::drive::{Progress, run_by_thread, run_in_file_order, run_threads};
 pub use sources::memory::MemorySource;

@@ -94,7 +94,7 @@ impl<'a> Names<'a> {
 
     /// Returns the file name of the function's module, without directories.
     pub fn module(&self, site: SiteId) -> &'a str {
-        self.module_path(site).map_or("[unknown]", base_name)
+        self.module_path(site).map_or("[unknown]", file_name)
     }
 
     /// Returns the path of the function's module.
@@ -136,9 +136,4 @@ impl<'a> Names<'a> {
     pub fn task(&self, thread: ThreadId) -> String {
         format!("{}-{}", self.comm(thread), self.tid(thread))
     }
-}
-
-/// Returns the last component of a path.
-pub fn base_name(path: &str) -> &str {
-    file_name(path)
 }

@@ -3,9 +3,9 @@
 use crate::bytes::push_csv;
 use crate::columns;
 use crate::error::NotOneOf;
-use crate::names::base_name;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
+use calltap_names::file_name;
 use calltap_names::{ModuleNames, Word, demangle, is_named};
 use calltap_trace::{Meta, Profile};
 use serde::Serialize;
@@ -120,7 +120,7 @@ pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Wr
         if !options.linker_names {
             row.function = demangle(&row.function);
         }
-        row.module = base_name(&row.module).to_owned();
+        row.module = file_name(&row.module).to_owned();
     }
     if options.short_names && !options.linker_names {
         let short: calltap_names::ShortNames = rows.iter().map(|row| row.function.as_str()).collect();

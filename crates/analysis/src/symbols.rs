@@ -1,6 +1,7 @@
 //! Names the functions that contain return addresses.
 
-use crate::names::{Names, base_name};
+use crate::names::Names;
+use calltap_names::file_name;
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::collections::HashMap;
 
@@ -107,7 +108,7 @@ impl<'a> Symbols<'a> {
         match (place.site, place.module) {
             (Some(site), _) => self.names.function(site).to_owned(),
             (None, Some(module)) => {
-                format!("{}+0x{:x}", base_name(&module.path), address.wrapping_sub(module.bias))
+                format!("{}+0x{:x}", file_name(&module.path), address.wrapping_sub(module.bias))
             }
             (None, None) => format!("0x{address:x}"),
         }

@@ -1,6 +1,6 @@
 //! `calltap`: parses the command line, runs the module of the command, and prints its error, if
 //! any.
-
+#![forbid(unsafe_code)]
 // `eprintln` panics where standard error is closed, and would leave a process traced; `tell` does
 // not.
 #![deny(clippy::print_stderr)]

@@ -94,7 +94,7 @@ impl Visitor for Collector {
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
         let cost = Cost { ticks: 0, calls: 1 };
         self.own[enter.site.0 as usize].add(cost);
-        // Its caller's frame is open only if another tracer recorded it.
+        // The frame of the caller is open only if another tracer recorded it.
         if let Some(caller) = self.open.last_mut() {
             caller.calls += 1;
         }

@@ -12,11 +12,11 @@ use calltap_trace::{RunState, Switch};
 enum Doing {
     #[default]
     Unknown,
-    /// It runs on this processor.
+    /// The thread runs on this processor.
     Runs { cpu: u32 },
-    /// It is runnable.
+    /// The thread is runnable.
     Waits,
-    /// It sleeps; the time of its first waking, nanoseconds.
+    /// The thread sleeps; the time of its first waking, nanoseconds.
     Sleeps { woken: Option<u64> },
 }
 

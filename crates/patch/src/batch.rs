@@ -52,9 +52,9 @@ pub trait Text {
 pub struct Change<'a> {
     /// The site.
     pub site: &'a Site,
-    /// Its state before.
+    /// State of the site before.
     pub from: State,
-    /// Its state afterwards.
+    /// State of the site afterwards.
     pub to: State,
     /// The target states of interrupted batches on this site (their writer was killed): its bytes
     /// may be anywhere between `from` and these.

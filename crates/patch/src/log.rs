@@ -38,9 +38,9 @@ pub enum Entry {
     Change {
         /// The site.
         site: Box<Site>,
-        /// Its state before.
+        /// State of the site before.
         from: State,
-        /// Its state afterwards.
+        /// State of the site afterwards.
         to: State,
         /// Target states of interrupted batches on this site.
         recover: Vec<State>,

@@ -4,7 +4,7 @@ use crate::address::Avma;
 use crate::bytes::Bytes;
 use crate::encoding::{CALL, OutOfReach, reaches, relative};
 use crate::hook_set::HookSet;
-use crate::steps::INT3;
+use crate::steps::{INT3, JUMP};
 use calltap_abi::stub::{self, Style};
 use calltap_sites::{Returns, SiteForm, Svma};
 
@@ -98,9 +98,9 @@ pub fn stub_bytes(
 /// Returns the offset at which a site enters its stub.
 pub fn entry_offset(hook_set: HookSet, style: Style) -> usize {
     match (hook_set.returns(), style) {
-        (_, Style::AfterPrologue) => stub::AFTER_MCOUNT - 5,
-        (true, Style::CallThrough) => stub::AFTER_ENTRY - 5,
-        _ => stub::AFTER_CALL - 5,
+        (_, Style::AfterPrologue) => stub::AFTER_MCOUNT - JUMP,
+        (true, Style::CallThrough) => stub::AFTER_ENTRY - JUMP,
+        _ => stub::AFTER_CALL - JUMP,
     }
 }
 

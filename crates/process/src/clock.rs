@@ -1,11 +1,12 @@
 //! The clocks of a trace, read by the recorder.
 //!
-//! Unsafe because reading the time stamp counter is an intrinsic, and another process's CPU clock
-//! needs libc.
+//! Unsafe because reading the time stamp counter is an intrinsic.
 #![allow(unsafe_code)]
 
 use calltap_abi::Clock;
 use calltap_trace::{ClockKind, ClockPair};
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use std::fs;
 use std::sync::OnceLock;
@@ -104,15 +105,8 @@ pub fn reading_ns() -> f64 {
 
 /// Returns the processor time that another process has used.
 pub fn cpu_of(pid: u32) -> Option<std::time::Duration> {
-    let mut id: libc::clockid_t = 0;
-    // SAFETY: writes one clock id.
-    if unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut id) } != 0 {
-        return None;
-    }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec.
-    let done = unsafe { libc::clock_gettime(id, &mut time) };
-    (done == 0).then(|| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+    let clock = clock_getcpuclockid(Pid::from_raw(pid as i32)).ok()?;
+    clock.now().ok().map(Into::into)
 }
 
 /// Returns one moment on both the time stamp counter and CLOCK_MONOTONIC.

@@ -1,6 +1,7 @@
 //! Reasons why calltap does not attach to, change or detach from a process, each with code, text
 //! and advice. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
+use crate::injection::guards::Inside;
 use crate::no_breakpoints::NoBreakpoints;
 use nix::errno::Errno;
 use std::io;
@@ -67,8 +68,8 @@ calltap_sites::reasons! {
         "at each attempt, no stack of its threads had room", "try again";
     CompatibilityMode = "compatibility-mode",
         "at each attempt, its threads ran 32-bit code", "try again";
-    Inside { what: String } = "inside",
-        "at each attempt, its threads were in {what}", "try again";
+    Inside { code: Inside } = "inside",
+        "at each attempt, its threads were in {code}", "try again";
     ThreadGone = "thread-gone",
         "the thread that was chosen has ended", "try again";
     Stuck = "stuck",

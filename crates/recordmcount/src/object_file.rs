@@ -8,7 +8,7 @@ use object::elf;
 pub struct Section<'d> {
     pub header: Header,
     pub name: &'d [u8],
-    /// Its bytes in the file.
+    /// Bytes of the section in the file.
     pub data: &'d [u8],
 }
 

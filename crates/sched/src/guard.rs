@@ -4,7 +4,9 @@
 //! allocates nothing and takes no lock.
 #![allow(unsafe_code)]
 
+use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use std::ffi::{CStr, CString, c_int, c_uint};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -37,10 +39,7 @@ impl Guard {
             _ => {}
         }
         // The process is no child of this one, which might wait for any child.
-        // SAFETY: the status is not asked for.
-        while unsafe { libc::waitpid(child, ptr::null_mut(), 0) } < 0
-            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-        {}
+        let _ = retry_on_intr(|| waitpid(Pid::from_raw(child), WaitOptions::empty()));
         Ok(Guard { _alive: alive })
     }
 }

@@ -8,6 +8,7 @@
 //! that is allowed, of an instance of tracefs. An event of a thread is inherited by the threads and
 //! processes that it starts; the events of a processor share a ring. Once a stream is open, only
 //! its rings have to be read often enough.
+#![deny(unsafe_code)]
 
 mod events;
 mod functions;

@@ -27,7 +27,7 @@ pub struct ReadModule {
     pub name: String,
     /// Name of the symbolic link through which a program was started from it.
     pub link: Option<String>,
-    /// Its functions.
+    /// Functions of the file.
     pub binary: Arc<Binary>,
 }
 

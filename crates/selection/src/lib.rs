@@ -4,6 +4,7 @@
 //! The command line, the control directory and the session all hold a [`Selection`], the words.
 //! [`ParsedSelection`] answers what its tracers want of a function. This crate knows no processes,
 //! and of files only the location of [debugging files](debug_files).
+#![forbid(unsafe_code)]
 
 mod candidates;
 pub mod debug_files;

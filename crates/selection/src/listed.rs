@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Listed {
     /// Linker symbol.
     pub function: String,
-    /// Its other names.
+    /// Other names of the function.
     pub aliases: Vec<String>,
     /// Address in the process.
     pub address: u64,

@@ -20,7 +20,7 @@ const ALTERED: [&str; 3] = [".isra.", ".constprop.", ".part."];
 pub struct SiteRequest {
     /// The tracers that want the function: bit mask by tracer id.
     pub tracers: u32,
-    /// Their hooks together.
+    /// The hooks of these tracers together.
     pub hook_set: HookSet,
     /// Program that reads values of its calls.
     pub program: Option<Arc<Program>>,
@@ -36,12 +36,12 @@ pub struct SiteRequest {
 /// Purpose of a function's hooks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Its calls are recorded.
+    /// The function's calls are recorded.
     Trace,
     /// Python functions are traced by it: it is [`EVALUATOR`] or [`SAVE_THREAD`], and records no
     /// events itself.
     Evaluate,
-    /// Its entry tells the agent something, and is not recorded: it is [watched](Function::watch).
+    /// The function's entry announces something to the agent, and is not recorded: it is [watched](Function::watch).
     Watch,
 }
 

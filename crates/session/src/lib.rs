@@ -13,7 +13,7 @@
 //!
 //! It builds on `calltap-process`, for memory and threads of another process, and on
 //! `calltap-collect`, which reads the rings of its threads.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod attach;
 mod attach_session;

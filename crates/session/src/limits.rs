@@ -28,7 +28,7 @@ pub(crate) struct ProcessorTime {
 /// A living process.
 struct Living {
     pid: u32,
-    /// Its own time.
+    /// Time of the process itself.
     time: Duration,
     /// Time of its children that have ended.
     of_children: Duration,

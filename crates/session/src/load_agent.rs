@@ -15,7 +15,7 @@ use calltap_process::agent::{LoadedAgent, PRELOADED};
 use calltap_process::clock::TimeOffsets;
 use calltap_process::frames::Stacks;
 use calltap_process::injection::call::Call;
-use calltap_process::injection::guards::Guards;
+use calltap_process::injection::guards::{Guards, Inside};
 use calltap_process::injection::inferior::{CALL, Inferior, TRY};
 use calltap_process::injection::inject::Failed;
 use calltap_process::injection::linker::first_objects;
@@ -296,7 +296,7 @@ fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Stop
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
         let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
-        (!stack.words_in(&frames.locking).is_empty()).then_some("the unwinder or LeakSanitizer")
+        (!stack.words_in(&frames.locking).is_empty()).then_some(Inside::Unwinder)
     });
     not_in_group_stop(target, thread?)
 }

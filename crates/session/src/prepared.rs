@@ -223,7 +223,7 @@ struct Planned {
     sites: u32,
     warnings: Vec<String>,
     code_is_in: Option<LargestLibrary>,
-    /// Its processes that go on.
+    /// The processes that go on.
     survivors: Vec<Target>,
 }
 

@@ -76,7 +76,7 @@ pub struct Function {
     pub verdict: Verdict,
     /// The method by which its return is seen.
     pub returns: Returns,
-    /// Its relation to a future, if [`find_polls`](crate::find_polls) found one.
+    /// The function's relation to a future, if [`find_polls`](crate::find_polls) found one.
     pub poll: Option<Poll>,
     /// The event that its calls announce to the agent.
     pub watch: Option<Watch>,
@@ -135,7 +135,7 @@ pub enum Verdict {
     /// No pass has decided: the file was not searched, or the code was made at run time.
     #[default]
     Open,
-    /// It can be traced.
+    /// The function can be traced.
     Site {
         /// The kind of room that the compiler left.
         kind: SiteKind,
@@ -145,7 +145,7 @@ pub enum Verdict {
         /// thousands of others.
         on_demand: bool,
     },
-    /// It cannot be traced.
+    /// The function cannot be traced.
     Refused {
         /// The kind of room that the compiler left, and that is not enough.
         kind: SiteKind,

@@ -116,7 +116,7 @@ fn stripped_leaves_have_the_same_sites() {
         let Some(whole) = build_of(PROGRAM, directory.path(), "whole", &flags("-ldflags=")) else { return };
         let stripped = build_of(PROGRAM, directory.path(), "stripped", &flags("-ldflags=-s -w"));
         let Some(stripped) = stripped else { return };
-        // Their operands differ, as the programs' data lies elsewhere.
+        // Operands differ, as the programs' data lies elsewhere.
         let sites = |data: &[u8]| -> Vec<u64> {
             unchecked(&read(data)).map(|(function, _)| function.address.0).collect()
         };

@@ -3,9 +3,9 @@
 /// The ending of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// It returned.
+    /// The call returned.
     Returned,
-    /// It was entered by a tail call and ended when the frame it shares returned.
+    /// The call was entered by a tail call and ended when the frame it shares returned.
     Tail,
     /// Cut: longjmp, an exception or a switch to another stack left it.
     Left,

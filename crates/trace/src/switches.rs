@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 /// The state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum RunState {
-    /// It has a processor.
+    /// Running on a processor.
     Running = 0,
-    /// It was preempted, or has yielded: it is ready to run and has no processor.
+    /// Preempted, or has yielded: the thread is ready to run and has no processor.
     Runnable = 1,
-    /// It sleeps: in a system call, or for a page. This includes the wait for a processor after it
+    /// Asleep: in a system call, or for a page. This includes the wait for a processor after it
     /// was woken, as context switches do not tell when that was.
     Blocked = 2,
-    /// Its state was not recorded.
+    /// The state was not recorded.
     Unknown = 3,
     /// calltap has stopped it, or it waits for calltap: the program itself would not have waited.
     Tracing = 4,

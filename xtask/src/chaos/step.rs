@@ -93,11 +93,11 @@ pub struct Step {
 /// Result of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Done {
-    /// It ended with status 0.
+    /// The command ended with status 0.
     Fully,
-    /// It ended with an error message.
+    /// The command ended with an error message.
     Refused,
-    /// It was killed.
+    /// The command was killed.
     Killed,
 }
 

@@ -6,7 +6,7 @@
 pub struct CodeAddress<'p> {
     /// Path of its file.
     pub object: &'p str,
-    /// Its address in the file.
+    /// Address of the instruction in the file.
     pub address: u64,
 }
 

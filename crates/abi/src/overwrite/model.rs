@@ -205,7 +205,7 @@ impl Ring {
                 returned.flows.pop();
                 all.push(returned);
             }
-            // It may also leave the interrupted flow by siglongjmp.
+            // The handler may also leave the interrupted flow by siglongjmp.
             let mut left = self.clone();
             left.flows.truncate(self.flows.len() - 2);
             left.flows.push(Flow { step: Reserve, left: interrupted.left });

@@ -6,7 +6,7 @@ use super::Call;
 pub const PRCTL: u32 = 157;
 /// Operation of prctl that allows or forbids a thread to read the time stamp counter.
 pub const PR_SET_TSC: u32 = 26;
-/// Its argument that forbids it: the thread gets SIGSEGV.
+/// Argument of PR_SET_TSC that forbids reading: the thread gets SIGSEGV.
 pub const PR_TSC_SIGSEGV: u32 = 2;
 
 /// Whether a call of prctl, whose arguments begin with register `first`, forbids reading the time

@@ -8,11 +8,11 @@ use super::entries_only::EntriesOnly;
 use super::numbers::{Numbers, UNKNOWN, UNKNOWN_WORD};
 use super::{By, EndedCall, Function};
 use crate::futures::Role;
-use crate::names::base_name;
 use crate::off::Off;
 use crate::stamp::Stamp;
 use crate::symbols::generations;
 use crate::values::FormattedValue;
+use calltap_names::file_name;
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
     Batch, Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread,
@@ -189,7 +189,7 @@ impl QueryContext {
     fn site(&mut self, site: &Site) {
         let described = self.modules.get(&site.module);
         let path = described.map(|module| module.path.clone()).unwrap_or_default();
-        let (module, modules) = (base_name(&path).to_owned(), described.map(Module::names));
+        let (module, modules) = (file_name(&path).to_owned(), described.map(Module::names));
         let new = self.functions.len() as Function;
         let function = *self.by_place.entry((path, site.address, site.name.clone())).or_insert(new);
         if function == new {
@@ -491,7 +491,7 @@ impl QueryContext {
         let found = self.lookup.as_mut().and_then(|lookup| lookup(module, call));
         let name = |name: String| if self.linker_names { name } else { demangle(&name) };
         let traced = || traced.map(|function| self.full_name(function).to_owned());
-        let place = || format!("{}+0x{:x}", base_name(&module.path), call + 1);
+        let place = || format!("{}+0x{:x}", file_name(&module.path), call + 1);
         found.map(name).or_else(traced).unwrap_or_else(place)
     }
 }

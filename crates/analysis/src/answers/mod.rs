@@ -68,7 +68,7 @@ pub struct EndedCall<'a> {
     pub arguments: &'a [FormattedValue],
     /// Values captured at its return.
     pub results: &'a [FormattedValue],
-    /// Its callers, if they are unwound.
+    /// Callers of the call, if they are unwound.
     pub callers: Option<&'a Callers>,
     /// Whether no other call of the function is open in the thread. Sums of times count outermost
     /// calls only, so that recursion counts once.

@@ -20,9 +20,9 @@ pub struct Outcome {
 /// The finding about a condition from all recordings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// It is proven to hold for a function.
+    /// The condition is proven to hold for a function.
     Holds,
-    /// It is not proven to hold for any function.
+    /// The condition is not proven to hold for any function.
     HoldsNot,
     /// There are too few recordings to decide: their numbers in A and B.
     TooFewRecordings([usize; 2]),

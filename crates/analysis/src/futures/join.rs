@@ -130,7 +130,7 @@ impl Joiner {
         for Open { mut span, left, waits, .. } in left {
             span.how = match left {
                 _ if !waits => End::Unknown,
-                // Its owner has ended, and no task has polled it since.
+                // The owner of the future has ended, and no task has polled it since.
                 Some(_) => End::Dropped,
                 None => End::Waiting,
             };

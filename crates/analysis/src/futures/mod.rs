@@ -98,15 +98,15 @@ pub struct FutureEvent {
 /// How a future ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum End {
-    /// Its last poll returned `Ready`.
+    /// The last poll returned `Ready`.
     Ready,
-    /// It was dropped before it was ready.
+    /// The future was dropped before it was ready.
     Dropped,
-    /// Its poll panicked.
+    /// The last poll panicked.
     Panicked,
     /// An exception left the coroutine.
     Raised,
-    /// It had not ended when the recording did.
+    /// The future had not ended when the recording did.
     Waiting,
     /// Unknown: another future had its address later, or no value reveals it.
     Unknown,

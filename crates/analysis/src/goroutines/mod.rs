@@ -62,9 +62,9 @@ type Key = (u32, u64);
 pub struct Row {
     /// Id of its process.
     pub pid: u32,
-    /// Its number.
+    /// Number of the goroutine.
     pub number: u64,
-    /// Its starter.
+    /// The goroutine or program that started it.
     pub starter: Starter,
     /// Name of the function that it was started with, if known.
     pub function: Option<String>,
@@ -80,7 +80,7 @@ pub struct Row {
     pub waited_ns: Option<u64>,
     /// Whether it still waited when recording ended, so that it waited for longer than that.
     pub waits: bool,
-    /// Its states besides waits; `None` if it was not recorded when threads ran goroutines.
+    /// Times in the states besides waits; `None` if it was not recorded when threads ran goroutines.
     pub states: Option<States>,
 }
 
@@ -90,9 +90,9 @@ pub struct Row {
 pub struct States {
     /// A thread ran it.
     pub ran_ns: u64,
-    /// It was ready to run and had no thread, or its thread had no processor.
+    /// Ready to run: the goroutine had no thread, or its thread had no processor.
     pub runnable_ns: u64,
-    /// Its thread was blocked, in a system call or on a page.
+    /// Blocked with its thread: in a system call or on a page.
     pub blocked_ns: u64,
     /// Time in which its state is unknown.
     pub unknown_ns: u64,

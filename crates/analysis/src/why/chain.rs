@@ -47,7 +47,7 @@ pub(crate) struct Chain {
 /// A wait in a chain.
 #[derive(Debug)]
 pub(crate) struct Waited {
-    /// Its part in the explained interval.
+    /// Part of the link in the explained interval.
     pub(crate) ticks: u64,
     pub(crate) time: Span,
     pub(crate) within: Within,
@@ -77,7 +77,7 @@ pub(crate) enum Waker {
     Thread(ThreadId, Moment),
     /// The Go runtime, and its calls at the waking if they are known.
     GoRuntime(Option<Moment>),
-    /// It was not recorded which goroutine ends the waits of others.
+    /// No record says which goroutine ends the waits of others.
     NotRecorded,
 }
 

@@ -108,7 +108,7 @@ impl<'t> Descriptions<'t> {
             _ if address == calltap_trace::SEVERAL_FUTEXES => "several futexes (futex_waitv)".to_owned(),
             Some(Address { recorder: true, .. }) => "calltap's memory".to_owned(),
             Some(Address { name: Some(name), .. }) => name.clone(),
-            Some(Address { place, .. }) => format!("{address:#x} in {}", crate::names::base_name(place)),
+            Some(Address { place, .. }) => format!("{address:#x} in {}", calltap_names::file_name(place)),
             None => format!("{address:#x}"),
         }
     }
@@ -179,7 +179,7 @@ impl<'t> Descriptions<'t> {
             }
             Waker::GoRuntime(at) => {
                 let mut path = at.map_or_else(Vec::new, |at| self.path(at, None));
-                // Its callers have never returned: they belong to former goroutines.
+                // Callers of the scheduler have never returned: they belong to former goroutines.
                 let scheduler = path.iter().position(|function| function == SCHEDULE);
                 path.truncate(scheduler.unwrap_or(path.len()));
                 WakerDescription::GoRuntime { path }

@@ -50,9 +50,9 @@ pub(crate) struct Run {
 /// A change of what a thread runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
-    /// It begins to run a goroutine.
+    /// The thread begins to run a goroutine.
     Begins,
-    /// It runs none.
+    /// The thread runs no goroutine.
     Ends,
     /// Events are missing before.
     Unknown,

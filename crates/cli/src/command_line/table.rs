@@ -78,9 +78,9 @@ pub struct Command {
     pub about: &'static str,
     /// Further paragraphs, for `--help` and the man page.
     pub details: &'static str,
-    /// Its flags, in groups that commands share.
+    /// The command's flags, in groups that commands share.
     pub flags: &'static [&'static [Flag]],
-    /// Its operand, if it has one.
+    /// The command's operand, if it has one.
     pub operand: Option<Operand>,
 }
 

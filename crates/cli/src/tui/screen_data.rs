@@ -20,6 +20,6 @@ pub struct ScreenData<'a, S> {
 pub struct Live<'a> {
     /// The last interval.
     pub interval: &'a Interval,
-    /// Its switches.
+    /// The switches of the process.
     pub switches: &'a Switches,
 }

@@ -12,9 +12,9 @@ const NARROWEST: f64 = 1.0 / 3000.0;
 
 /// A base that was read.
 pub struct Compared {
-    /// Its path.
+    /// Path of the trace.
     pub title: String,
-    /// Its calls.
+    /// Calls of the trace.
     pub base: Base<TraceReader>,
 }
 

@@ -54,9 +54,9 @@ impl Threads {
 /// A process of the session.
 #[derive(Clone, Copy)]
 pub(super) struct Joined {
-    /// Its id, in its pid namespace.
+    /// Process id, in the pid namespace of the process.
     pub pid: u32,
-    /// Its id here; None if it runs in another pid namespace, and was not found.
+    /// Process id in calltap's namespace; None if it runs in another pid namespace, and was not found.
     pub here: Option<u32>,
     /// Whether it has executed another program by now, which has another entry.
     pub replaced: bool,

@@ -18,7 +18,7 @@ const PART: f64 = 0.5;
 /// A disabled function.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Rest {
-    /// Its cost when it was disabled, as a share of the program's own time.
+    /// The function's cost when it was disabled, as a share of the program's own time.
     cost: f64,
     since: Instant,
     pause: Duration,

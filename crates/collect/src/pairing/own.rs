@@ -19,7 +19,7 @@ pub(super) struct OwnStack {
     top: u64,
     /// Length of the part that is certainly its; 0 if the stack is not known.
     certain: u64,
-    /// Its length at most.
+    /// Maximum length of the stack.
     longest: u64,
     /// Whether the length matters, and has not been asked for.
     asks: bool,

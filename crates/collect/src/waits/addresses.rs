@@ -2,6 +2,7 @@
 //! memory.
 
 use crate::output::Output;
+use calltap_abi::PAGE;
 use calltap_process::memory::maps::{self, Region};
 use calltap_trace::{Address, Record};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
@@ -196,7 +197,7 @@ impl Objects {
     /// Returns the object at an offset in the file, which may lie behind the file's end in zeros.
     fn name(&self, region: &Region, offset: u64) -> Option<String> {
         // The mapping of a segment begins at the start of its page.
-        let page = |offset: u64| offset & !0xfff;
+        let page = |offset: u64| offset / PAGE * PAGE;
         let of_region = |(start, size, _): &&(u64, u64, u64)| {
             (page(*start)..start + size).contains(&offset) && page(*start) <= region.offset
         };

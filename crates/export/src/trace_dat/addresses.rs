@@ -145,7 +145,7 @@ impl<'a> Addresses<'a> {
 fn line(address: u64, name: &str, module: Option<&Module>) -> String {
     let mut line = format!("{address:016x} t {}", word(name));
     if let Some(module) = module {
-        let _ = write!(line, "\t[{}]", word(calltap_analysis::base_name(&module.path)));
+        let _ = write!(line, "\t[{}]", word(calltap_analysis::file_name(&module.path)));
     }
     line.push('\n');
     line

@@ -14,7 +14,7 @@ pub enum Refused {
     Clock {
         /// The recording.
         name: String,
-        /// Its clock.
+        /// Clock of the trace.
         clock: String,
     },
     /// The times of a recording are ticks, and those of the others are not.
@@ -29,11 +29,11 @@ pub enum Refused {
     Machines {
         /// The recording.
         name: String,
-        /// Its machine.
+        /// Machine of the recording.
         host: String,
         /// The first recording.
         first: String,
-        /// Its machine.
+        /// Machine of the first recording.
         first_host: String,
     },
     /// The machine's clocks were restarted between the recordings.

@@ -57,7 +57,7 @@ impl<'a> Proof<'a> {
         world.threads.retain(|thread, _| match *thread {
             Thread::At(offset) => !is_inside(offset),
             Thread::Away(back) => look == Look::Here || !(is_inside(back) && is_return(back)),
-            // Its position is on the stack while the handler runs.
+            // The position of a trapped thread is on the stack while the handler runs.
             Thread::Trapped(at) => look == Look::Here || !is_inside(at + 1),
         });
     }

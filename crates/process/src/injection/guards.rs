@@ -32,6 +32,8 @@ pub enum Inside {
     /// Code that does not run with a control block of the C library: the program has made the
     /// thread, or switches between blocks, by itself.
     OwnThread,
+    /// The unwinder, or LeakSanitizer.
+    Unwinder,
 }
 
 impl fmt::Display for Inside {
@@ -41,6 +43,7 @@ impl fmt::Display for Inside {
             Inside::Libc => "the C library",
             Inside::Allocator => "the allocator",
             Inside::OwnThread => "code without a control block of the C library",
+            Inside::Unwinder => "the unwinder or LeakSanitizer",
         })
     }
 }

@@ -7,6 +7,7 @@ use crate::frames::Stacks;
 use crate::freezer::is_frozen;
 use crate::go;
 use crate::injection::call::Call;
+use crate::injection::guards::Inside;
 use crate::injection::inject::{CodeCave, Failed};
 use crate::injection::linker::is_linker;
 use crate::memory::maps::{self, Mappings, Region};
@@ -22,7 +23,6 @@ use object::Endianness::{self, Little as LITTLE};
 use object::elf::FileHeader64;
 use object::read::ReadCache;
 use object::read::elf::FileHeader;
-use std::fmt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ impl<'a> Inferior<'a> {
                 // page from a slow disk leaves the kernel, too.
                 other @ (Ok(_) | Err(NotHeld::Stuck)) => {
                     drop(other);
-                    return self.thread_outside(TRY, |_, _, _| None::<&str>);
+                    return self.thread_outside(TRY, |_, _, _| None);
                 }
                 Err(why) => last = why.into(),
             }
@@ -133,10 +133,10 @@ impl<'a> Inferior<'a> {
 
     /// Stops a thread for which `inside` returns None; tries all threads until `patience` has
     /// passed.
-    pub fn thread_outside<CodeCave: fmt::Display>(
+    pub fn thread_outside(
         &mut self,
         patience: Duration,
-        mut inside: impl FnMut(&StoppedThread, &mut ProcessText, &[Region]) -> Option<CodeCave>,
+        mut inside: impl FnMut(&StoppedThread, &mut ProcessText, &[Region]) -> Option<Inside>,
     ) -> Result<StoppedThread, Error> {
         let start = Instant::now();
         let mut last = Reason::NoThread;
@@ -165,7 +165,7 @@ impl<'a> Inferior<'a> {
                     Ok(_) if is_spared(tid) => last = Reason::Busy,
                     Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
                         None => return Ok(thread),
-                        Some(what) => last = Reason::Inside { what: what.to_string() },
+                        Some(code) => last = Reason::Inside { code },
                     },
                     Err(NotHeld::Refused(errno)) => {
                         return Err(self.target.refuse(NotHeld::Refused(errno)));

@@ -26,9 +26,9 @@ pub use found::Call;
 /// A module of a process.
 #[derive(Clone, Debug)]
 pub struct ProcessModule {
-    /// Its mappings.
+    /// The mappings of the file.
     pub mapped: Mapped,
-    /// Its record for the trace, which has an id once a function of the module was selected.
+    /// The module's record for the trace, which has an id once a function of the module was selected.
     pub record: Module,
     /// Whether the record is in the trace.
     pub recorded: bool,

@@ -2,6 +2,7 @@
 
 use crate::plan::directory::is_session_file;
 use crate::plan::journal::NO_FILE;
+use calltap_abi::PAGE;
 use calltap_names::{ModuleNames, printable};
 use calltap_patch::{Avma, Bias};
 use calltap_process::memory::maps::Region;
@@ -128,7 +129,7 @@ impl Mapped {
     pub fn bias(&self, binary: &Binary) -> Option<Bias> {
         let (offset, address) = self.text;
         let inside = |segment: &&calltap_sites::Segment| {
-            let start = segment.file_offset & !0xfff;
+            let start = segment.file_offset / PAGE * PAGE;
             segment.executable && (start..segment.file_offset + segment.file_size).contains(&offset)
         };
         let segment = binary.segments.iter().find(inside)?;

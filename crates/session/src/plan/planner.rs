@@ -23,6 +23,7 @@ pub use policy::Policy;
 pub use started::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
 pub use switch::Tally;
 
+use crate::error::Error;
 use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::ProcessModule;
@@ -51,9 +52,6 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
-
-/// Why a program is not run: its selection is invalid.
-pub type Refusal = crate::error::Error;
 
 /// Time limit for the agent to map the ranges of a plan.
 const MAPPING: Duration = Duration::from_secs(5);
@@ -257,7 +255,7 @@ impl<'a> Planner<'a> {
     /// Answers a process that reports changed modules: plans for those newly loaded, forgets
     /// unloaded ones, has its agent map what is needed, and patches. Records go to `emit` before
     /// the first event that needs them can occur.
-    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) -> Result<(), Refusal> {
+    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) -> Result<(), Error> {
         let shared = self.shared;
         let Some(entry) = shared.process(index) else { return Ok(()) };
         let pid = proc::pid_of(entry);
@@ -304,9 +302,9 @@ impl<'a> Planner<'a> {
     pub fn begin(
         &mut self,
         pid: u32,
-        remote: &mut dyn FnMut(u32) -> Result<(), Refusal>,
+        remote: &mut dyn FnMut(u32) -> Result<(), Error>,
         emit: &mut dyn FnMut(Metadata),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Error> {
         let mut records = Vec::new();
         self.update_process(0, pid, true, &mut records);
         if self.check_once(pid)? {
@@ -328,7 +326,7 @@ impl<'a> Planner<'a> {
 
     /// Checks the selection against the candidates, once; decodes the whole program if a part does
     /// not suffice. Returns true if it was decoded for that: the process has to be looked at again.
-    pub(crate) fn check_once(&mut self, pid: u32) -> Result<bool, Refusal> {
+    pub(crate) fn check_once(&mut self, pid: u32) -> Result<bool, Error> {
         if std::mem::replace(&mut self.start.checked, true) {
             return Ok(false);
         }

@@ -90,7 +90,7 @@ pub(crate) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64)
             return Ok(SiteForm::Entry { at: Svma(at), old });
         }
     }
-    // Its caller has checked that `record` lies at the function's entry, or in front of it with
+    // The caller has checked that `record` lies at the function's entry, or in front of it with
     // only NOPs between.
     let room = function.saturating_sub(record);
     let prefix = function.checked_sub(JUMP).filter(|_| room >= JUMP);

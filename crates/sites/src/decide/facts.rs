@@ -61,7 +61,7 @@ pub(crate) struct FunctionFacts<'f> {
     pub function: &'f Function,
     /// The function in front of it.
     pub before: Option<&'f Function>,
-    /// Its index.
+    /// Index of the row.
     pub n: usize,
     pub address: u64,
     /// Address of its possible site: its beginning, or behind an `endbr64`.

@@ -11,9 +11,9 @@ use crate::site::GOffsets;
 /// All that rules look at in a Go function.
 pub(super) struct GoFacts<'a> {
     pub address: u64,
-    /// Its row in Go's table of functions.
+    /// The function's row in Go's table of functions.
     pub entry: Option<&'a Entry<'a>>,
-    /// Its code, with the padding behind it.
+    /// The function's code, with the padding behind it.
     pub code: &'a [u8],
     pub goid: Option<GOffsets>,
     pub check: Option<Check>,
@@ -38,7 +38,7 @@ impl<'a> GoFacts<'a> {
         })
     }
 
-    /// Its branches.
+    /// Returns the function's branches.
     pub fn branches(&self) -> impl Iterator<Item = Instruction> {
         decoder(self.code, self.address).into_iter().filter(|instruction| {
             matches!(

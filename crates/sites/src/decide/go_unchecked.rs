@@ -114,7 +114,7 @@ pub(super) fn sets_goroutine(facts: &GoFacts<'_>) -> Option<Reason> {
         .then_some(Reason::GoSetsGoroutine)
 }
 
-/// Its goroutine may be sent back to its beginning, and the call would count twice.
+/// The runtime may send a goroutine back to the function's beginning; the call would count twice.
 pub(super) fn restarts(facts: &GoFacts<'_>) -> Option<Reason> {
     facts.entry?.facts?.restarts().then_some(Reason::LoopsToEntry)
 }

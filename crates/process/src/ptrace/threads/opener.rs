@@ -43,7 +43,7 @@ impl Opener {
                 Err(Interrupted::Fault(signal))
             }
             Report::Signal(signal) => {
-                // It was sent to the process, and would end with the opener.
+                // The signal was sent to the process, and would end with the opener.
                 self.thread.set_blocked_signals(self.thread.blocked_signals()? | 1 << (signal - 1))?;
                 let _ = Signal::try_from(signal).map(|signal| kill(self.process(), signal));
                 Ok(resume(tid, Resume::Freely, 0)?)

@@ -20,7 +20,7 @@ pub(super) struct ProcessSite {
     pub refused: bool,
     /// Whether no thread is inside, so that it may be switched.
     pub drained: bool,
-    /// Its stubs.
+    /// The stubs of the site.
     pub stubs: SiteStubs,
     /// The hooks that it should lead to.
     pub hook_set: Option<HookSet>,

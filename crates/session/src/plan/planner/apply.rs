@@ -1,6 +1,7 @@
 //! Applies a new selection to a session whose process runs.
 
-use super::{Planner, Refusal, Tally, wait_until_known};
+use super::{Planner, Tally, wait_until_known};
+use crate::error::Error;
 use crate::python;
 use calltap_collect::metadata::Metadata;
 use calltap_process::target::Target;
@@ -22,7 +23,7 @@ pub struct Replacement<'s> {
 pub struct Applied {
     /// The session's selection from now on.
     pub words: Selection,
-    /// Its tracers.
+    /// The tracers of the selection.
     pub tracers: Vec<TracerInfo>,
     /// Counts of the change.
     pub tally: Tally,
@@ -39,7 +40,7 @@ impl<'a> Planner<'a> {
         target: &Target,
         Replacement { before, after, on }: Replacement<'_>,
         emit: &mut (dyn FnMut(Metadata) + Send),
-    ) -> Result<Applied, Refusal> {
+    ) -> Result<Applied, Error> {
         let mut words = after.words.clone();
         // The daemon's own state is kept, whatever the request says.
         let written = std::mem::replace(&mut words.ftraced, before.ftraced.clone());
@@ -84,11 +85,11 @@ impl<'a> Planner<'a> {
 
 /// Checks a selection against the candidates. If an interpreter's evaluator has the old name, the
 /// error states its version.
-pub fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Refusal> {
+pub fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
     let Err(refused) = selector.check(candidates) else { return Ok(()) };
     let is_missing = refused == calltap_selection::Error::NoInterpreter;
     match is_missing.then(|| python::find_old(candidates)).flatten() {
-        Some((interpreter, why)) => Err(Refusal::Python { interpreter, why }),
+        Some((interpreter, why)) => Err(Error::Python { interpreter, why }),
         None => Err(refused.into()),
     }
 }

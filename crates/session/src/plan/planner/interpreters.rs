@@ -1,8 +1,9 @@
 //! Python functions that are selected while the processes run: changes the selection of their
 //! interpreters, and describes them to the trace.
 
+use super::Planner;
 use super::policy::Choose;
-use super::{Planner, Refusal};
+use crate::error::Error;
 use crate::python::Unfit;
 use calltap_abi::Clock;
 use calltap_collect::metadata::Metadata;
@@ -21,7 +22,7 @@ impl<'a> Planner<'a> {
         choose: Box<Choose<'a>>,
         words: &Selection,
         before: &Selection,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Error> {
         let is_same = words.python_arguments == before.python_arguments;
         self.read_python(&words.python_arguments, is_same)?;
         let chosen = std::mem::replace(&mut self.policy.choose, choose);
@@ -38,9 +39,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Sets the rules for arguments of Python functions, unless they are the same as before.
-    fn read_python(&self, rules: &[String], is_same: bool) -> Result<(), Refusal> {
+    fn read_python(&self, rules: &[String], is_same: bool) -> Result<(), Error> {
         let read = if is_same { Ok(()) } else { self.shared.read_python(rules) };
-        read.map_err(|source| Refusal::system("-A", source))
+        read.map_err(|source| Error::system("-A", source))
     }
 
     /// Resumes the recording of Python calls, unless it is switched off or paused.
@@ -53,7 +54,7 @@ impl<'a> Planner<'a> {
         self.shared.pause_python(!on || words.paused || self.python_module().is_none());
     }
 
-    fn select_python(&mut self, words: &Selection) -> Result<(), Refusal> {
+    fn select_python(&mut self, words: &Selection) -> Result<(), Error> {
         if !words.traces_python() {
             let before = self.python_on();
             self.shared.leave_python();
@@ -62,28 +63,28 @@ impl<'a> Planner<'a> {
         }
         let is_graph = |kind| kind == Some(TracerKind::FunctionGraph);
         if !(words.tracers.is_empty() || words.tracers.iter().any(|tracer| is_graph(tracer.kind))) {
-            return Err(Refusal::PythonUnfit(Unfit::NoReturns));
+            return Err(Error::PythonUnfit(Unfit::NoReturns));
         }
         if self.shared.control().clock.load(Relaxed) == Clock::Sparse as u32 {
-            return Err(Refusal::PythonUnfit(Unfit::Sparse));
+            return Err(Error::PythonUnfit(Unfit::Sparse));
         }
         self.check_interpreters()?;
         let (before, next) = (self.python_on(), self.stubs.next_number());
         let selected = self.shared.select_python(&words.python, words.futures, next);
-        selected.map_err(|source| Refusal::system("--python", source))?;
+        selected.map_err(|source| Error::system("--python", source))?;
         self.tally_python(&before);
         Ok(())
     }
 
     /// Fails if the session's processes have interpreters, but none whose functions can be traced.
-    fn check_interpreters(&mut self) -> Result<(), Refusal> {
+    fn check_interpreters(&mut self) -> Result<(), Error> {
         (self.values.python, self.values.no_python) = (None, None);
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             self.for_each_module(index, |module, site_request, _| module.ask_about(EVALUATOR, site_request));
         }
         match (self.values.no_python.take(), self.values.python) {
-            (Some((interpreter, why)), None) => Err(Refusal::Python { interpreter, why }),
+            (Some((interpreter, why)), None) => Err(Error::Python { interpreter, why }),
             _ => Ok(()),
         }
     }

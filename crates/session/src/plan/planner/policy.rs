@@ -1,6 +1,7 @@
 //! The policy of a planner: the selection, how functions are found, and how sites are changed.
 
-use super::{PatchMode, Refusal};
+use super::PatchMode;
+use crate::error::Error;
 use calltap_names::ModuleNames;
 use calltap_selection::{Candidates, Selector, SiteRequest, Typed};
 use calltap_sites::{Discovery, Function};
@@ -15,7 +16,7 @@ pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a
 
 /// Checks the selection against the candidates before anything is patched. An error is the reason
 /// not to run the program.
-pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
+pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Error> + Send + std::marker::Sync + 'a;
 
 /// The policy of a planner.
 pub struct Policy<'a> {

@@ -1,7 +1,8 @@
 //! The processes of a session: the living ones, and the changes that earlier controllers made to
 //! them.
 
-use super::{Planner, Refusal};
+use super::Planner;
+use crate::error::Error;
 use crate::plan::journal::{self, Entry, UNLISTED};
 use calltap_patch::Avma;
 use calltap_process::agent;
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering::*;
 
 impl<'a> Planner<'a> {
     /// Restores the state of a session from the journal and from the text of its processes.
-    pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
+    pub fn recall(&mut self, target: &Target) -> Result<(), Error> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
         self.stubs.recall(&entries);
         let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
@@ -33,7 +34,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds the processes that are not known yet.
-    pub(crate) fn meet_new(&mut self, living: &[(u32, Target)]) -> Result<(), Refusal> {
+    pub(crate) fn meet_new(&mut self, living: &[(u32, Target)]) -> Result<(), Error> {
         let is_new = |(index, _): &&(u32, Target)| !self.processes.contains_key(index);
         let new: Vec<&(u32, Target)> = living.iter().filter(is_new).collect();
         let Some((_, target)) = new.first() else { return Ok(()) };

@@ -1,7 +1,8 @@
 //! Requests for the functions of a process: evaluates the selection, and has modules create sites
 //! and stubs.
 
-use super::{Files, Planner, Refusal};
+use super::{Files, Planner};
+use crate::error::Error;
 use crate::plan::loaded::ProcessModule;
 use crate::plan::stubs::Stubs;
 use crate::python;
@@ -179,9 +180,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Fails if values were requested and cannot be read for any function.
-    pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn check_values(&mut self) -> Result<(), Error> {
         if let (Some((interpreter, why)), None) = (self.values.no_python.take(), self.values.python) {
-            return Err(Refusal::Python { interpreter, why });
+            return Err(Error::Python { interpreter, why });
         }
         match self.values.trouble.take() {
             Some((name, why)) if !self.values.read => {
@@ -204,7 +205,7 @@ impl<'a> Planner<'a> {
 
     /// Fails if the values that a new selection requests cannot be read for any function. Nothing
     /// is written yet.
-    pub(super) fn check_new_values(&mut self, words: &Selection) -> Result<(), Refusal> {
+    pub(super) fn check_new_values(&mut self, words: &Selection) -> Result<(), Error> {
         (self.values.read, self.values.trouble, self.values.left_out) = (false, None, None);
         if words.arguments.is_empty() && words.results.is_empty() && words.conditions.is_empty() {
             return Ok(());
