@@ -27,39 +27,33 @@ const STARTS: [&str; 5] =
 /// A symbol of free-threaded builds.
 const FREE_THREADED: &str = "_Py_DecRefShared";
 
-/// Why Python functions of an interpreter are not traced.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Reason {
-    /// The interpreter's file cannot be read.
-    #[error("its file cannot be read")]
-    Unreadable,
-    /// The version is older than the known ones. Holds its number, if the file has it.
-    #[error("it is {}; functions are traced of final releases of 3.8 to 3.13", .0.as_ref().map_or("older than CPython 3.8".to_owned(), |number| format!("CPython {number}")))]
-    Older(Option<String>),
-    /// The version is not known.
-    #[error("it is CPython {major}.{minor}.{micro}; functions are traced of final releases of 3.8 to 3.13")]
-    Version {
-        /// Major version, as 3.
-        major: u64,
-        /// Minor version, as 12.
-        minor: u64,
-        /// Micro version, as 1.
-        micro: u64,
-    },
-    /// The objects of a debug build have other layouts.
-    #[error("it is a debug build of CPython, whose objects have other layouts")]
-    Debug,
-    /// The objects of a free-threaded build have other reference counts, and no lock protects them.
-    #[error("it is a free-threaded build of CPython")]
-    FreeThreaded,
-    /// The evaluator has a kind of site that the agent has no hook for.
-    #[error(
-        "its evaluator has a kind of entry or exit for which there are no hooks: 'calltap sites FILE' shows it"
-    )]
-    Site,
-    /// A required symbol is missing.
-    #[error("it has no symbol '{0}'")]
-    NoSymbol(&'static str),
+calltap_sites::reasons! {
+    /// Why Python functions of an interpreter are not traced.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Reason;
+
+    Unreadable = "python-unreadable", "its file cannot be read", "see permissions.md";
+    Older = "python-older",
+        "it is older than CPython 3.8; functions are traced of final releases of 3.8 to 3.13", "use such a release";
+    Release { number: String } = "python-release",
+        "it is CPython {number}; functions are traced of final releases of 3.8 to 3.13", "use such a release";
+    /// The objects have other layouts.
+    Debug = "python-debug",
+        "it is a debug build of CPython, whose objects have other layouts", "use a release build";
+    /// The objects have other reference counts, and no lock protects them.
+    FreeThreaded = "python-free-threaded", "it is a free-threaded build of CPython", "use a build with the interpreter lock";
+    /// The agent has no hook for the kind of site.
+    Site = "python-site",
+        "its evaluator has a kind of entry or exit for which there are no hooks: 'calltap sites FILE' shows it",
+        "use the build of a distribution";
+    NoSymbol { name: &'static str } = "python-symbol", "it has no symbol '{name}'", "use a build that is not stripped";
+}
+
+impl Reason {
+    /// Returns the reason for a version that is not known, with its number if the file has it.
+    fn of_old(number: Option<String>) -> Reason {
+        number.map_or(Reason::Older, |number| Reason::Release { number })
+    }
 }
 
 /// Why a session cannot trace Python functions.
@@ -102,7 +96,7 @@ impl Interpreter {
             }
             None => {
                 let known = OLDER.into_iter().find(|(_, name)| symbol(name).is_some());
-                known.map(|(minor, _)| minor).ok_or_else(|| Reason::Older(number_in(&data)))?
+                known.map(|(minor, _)| minor).ok_or_else(|| Reason::of_old(number_in(&data)))?
             }
         };
         if DEBUG.iter().any(|name| symbol(name).is_some()) {
@@ -113,9 +107,9 @@ impl Interpreter {
         }
         let addresses = match minor {
             ..=10 => Vec::new(),
-            11 => vec![symbol("_PyRuntime").ok_or(Reason::NoSymbol("_PyRuntime"))? + CURRENT_STATE],
+            11 => vec![symbol("_PyRuntime").ok_or(Reason::NoSymbol { name: "_PyRuntime" })? + CURRENT_STATE],
             _ => {
-                let address = |name| symbol(name).ok_or(Reason::NoSymbol(name));
+                let address = |name| symbol(name).ok_or(Reason::NoSymbol { name });
                 program::SYMBOLS.into_iter().map(address).collect::<Result<Vec<u64>, Reason>>()?
             }
         };
@@ -185,7 +179,7 @@ pub(crate) fn find_old(candidates: &Candidates) -> Option<(String, Reason)> {
     let (interpreter, (root, path)) = old?;
     let file = File::open(root.join(path.strip_prefix("/").unwrap_or(path))).ok();
     let number = file.and_then(|file| number_in(&calltap_sites::load_all(&file).ok()?));
-    Some((interpreter.name.clone(), Reason::Older(number)))
+    Some((interpreter.name.clone(), Reason::of_old(number)))
 }
 
 /// Returns the version in an interpreter's strings, as `3.7.16`.
@@ -219,13 +213,18 @@ fn minor(version: u64) -> Result<u8, Reason> {
     let [major, minor, micro] = [24, 16, 8].map(|shift| version >> shift & 0xff);
     match (major, minor, version & 0xf0) {
         (3, 11..=13, FINAL) => Ok(minor as u8),
-        _ => Err(Reason::Version { major, minor, micro }),
+        _ => Err(Reason::Release { number: format!("{major}.{minor}.{micro}") }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_reasons_are_documented() {
+        calltap_sites::reason::assert_documented(Reason::ALL);
+    }
 
     #[test]
     fn the_number_of_a_version_is_found_in_texts() {

@@ -28,13 +28,6 @@ macro_rules! reasons {
                     $($reason::$name $({ $($field: _),* })? => $code,)*
                 }
             }
-
-            /// Returns what a user can do.
-            pub fn advice(&self) -> &'static str {
-                match self {
-                    $($reason::$name $({ $($field: _),* })? => $advice,)*
-                }
-            }
         }
 
         /// Writes one clause without a full stop.

@@ -194,7 +194,7 @@ impl<'a> Detaching<'a> {
         let mut held = match StoppedThread::take_all(self.target.pid) {
             Ok(held) => held,
             Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => {
-                return Ok(Attempt::Obstacle(Obstacle::NotHeld(why)));
+                return Ok(Attempt::Obstacle(Obstacle::NotHeld { why }));
             }
             Err(why) => return Err(self.target.refuse(why).into()),
         };
@@ -319,7 +319,7 @@ impl<'a> Detaching<'a> {
             return Some(Obstacle::WillReturn);
         }
         if let Some(at) = self.changes.foreign(text) {
-            return Some(Obstacle::ForeignCode { at });
+            return Some(Obstacle::ForeignCode { at: at.0 });
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
@@ -371,7 +371,7 @@ impl<'a> Detaching<'a> {
     fn gives_up(&self, last: &Obstacle) -> Option<String> {
         let limit = match last {
             Obstacle::ForeignCode { .. } => Duration::ZERO,
-            Obstacle::NotHeld(NotHeld::Shared(_)) | Obstacle::UnwindsStopped { .. } => UNWINDING,
+            Obstacle::NotHeld { why: NotHeld::Shared(_) } | Obstacle::UnwindsStopped { .. } => UNWINDING,
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };

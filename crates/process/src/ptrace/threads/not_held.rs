@@ -2,6 +2,7 @@
 
 use crate::reason::Reason;
 use nix::errno::Errno;
+use std::fmt;
 
 /// Why a thread could not be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +15,12 @@ pub enum NotHeld {
     Stuck,
     /// The process with this id shares the memory and has threads of its own.
     Shared(u32),
+}
+
+impl fmt::Display for NotHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Reason::from(*self).fmt(f)
+    }
 }
 
 impl From<NotHeld> for Reason {
