@@ -8,7 +8,7 @@ use crate::plan::{give_back_planned, handle_planned_traps, map_planned, unmap_pl
 use crate::register::{self, IMAGE};
 use crate::state::{self, Private, Session};
 use crate::{hooks, loader, shadow, sys, tables, traps, word};
-use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, TRAPS, UNMAP};
+use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, REGISTER_ALONE, TRAPS, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, VERSION, stub};
 use core::sync::atomic::Ordering::*;
 
@@ -28,6 +28,9 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
         REGISTER => Session::get()
             .and_then(register::process)
             .map(|process| sys::register_in_background(&process.sync)),
+        REGISTER_ALONE => Session::get()
+            .and_then(register::process)
+            .map(|process| process.sync.store(sys::register_for_sync() as u32, Release)),
         TRAPS => Session::get().map(handle_planned_traps),
         LEAVE => leave(),
         // SAFETY: the recorder passes the address of a terminated string.

@@ -25,6 +25,7 @@ fn full() -> MemorySource {
             filter: vec!["f*".into(), "main".into()],
             notrace: vec!["free*".into()],
         }],
+        conditions: Vec::new(),
     });
     meta.loss = vec![
         Loss {
@@ -174,6 +175,7 @@ fn info_names_damage_and_calls_left_out() {
         Kept { from: None, calls: Some("of all functions, 2 levels deep".into()) },
         Kept { from: Some(1_000_005), calls: None },
     ];
+    source.0.meta.conditions = vec!["f@n > 5".into()];
     source.0.meta.slow = vec![SlowRule { function: "f".into(), ns: 5_000_000 }];
     let write = |json| {
         output(|out| -> Result<(), Error> { write(&source, &Options { json, ..Options::default() }, out) })
@@ -183,6 +185,7 @@ fn info_names_damage_and_calls_left_out() {
         "kept       the recording kept only calls of f longer than 5.000 ms, and what these called (--slow)\n",
         "kept       the recording kept only calls of all functions, 2 levels deep: other calls are missing, \
          and callers' times include them\n",
+        "kept       the recording kept only calls for which the condition of their function holds: f@n > 5 (--if)\n",
         "kept       from 1.000 ms on the recording kept all calls\n",
         "damage     12 events in 1 part of the file unreadable; the first: x.data: ",
     ] {

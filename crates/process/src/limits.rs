@@ -47,6 +47,15 @@ pub fn check_mappings(target: &Target) -> Result<(), Reason> {
     }
 }
 
+/// Whether a process has too few descriptors left for loading the agent.
+pub(crate) fn lacks_descriptors(pid: u32) -> bool {
+    let place = proc::place(pid);
+    let limits = fs::read_to_string(place.join("limits")).unwrap_or_default();
+    let most = soft_limit(&limits, "Max open files");
+    let used = || fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
+    most.is_some_and(|most| used() + FILES > most)
+}
+
 fn exhausted(target: &Target) -> Option<Reason> {
     if let Err(reason) = check_mappings(target) {
         return Some(reason);
@@ -56,9 +65,8 @@ fn exhausted(target: &Target) -> Option<Reason> {
     let limits = read("limits");
     // An opener, which a seccomp filter may forbid, has an empty descriptor table.
     let is_filtered = proc::threads(target.pid).into_iter().any(proc::is_filtered);
-    let files = || fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
-    let used = if is_filtered { files() } else { 0 };
-    if soft_limit(&limits, "Max open files").is_some_and(|most| used + FILES > most) {
+    let may_open = soft_limit(&limits, "Max open files").is_none_or(|most| most >= FILES);
+    if !may_open || is_filtered && lacks_descriptors(target.pid) {
         return Some(Reason::NoFiles);
     }
     let status = proc::status(target.pid).unwrap_or_default();

@@ -438,7 +438,11 @@ fn join(
         inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
         inferior.agent = LoadedAgent::find(&inferior.regions, &mut inferior.text);
     }
-    inferior.remote(thread, remote::REGISTER, Path::new("")).map_err(|failed| explained(failed).into())
+    // A thread that outlives the stop would make the program's own `unshare` and `setns` fail, which
+    // the kernel refuses to a process of several threads.
+    let is_alone = proc::threads(target.pid).len() == 1;
+    let register = if is_alone { remote::REGISTER_ALONE } else { remote::REGISTER };
+    inferior.remote(thread, register, Path::new("")).map_err(|failed| explained(failed).into())
 }
 
 /// Writes what the process may be unable to read about itself to shared memory.

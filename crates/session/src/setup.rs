@@ -30,5 +30,6 @@ pub fn session(options: &Options, command: Vec<String>, clock: Clock, no_tsc: Op
         clock: clock::kind(clock),
         clock_note: no_tsc.map(NoTsc::to_string),
         tracers: options.selection.tracers.clone(),
+        conditions: options.selection.words.conditions.clone(),
     }
 }

@@ -23,11 +23,12 @@ TRACED int between(void) { keep[0]++; return swaps(); }
 TRACED int far_off(void) { keep[1]++; return between(); }
 TRACED void *next(const char *name) { return dlsym(RTLD_NEXT, name); }
 TRACED void own(long *p) { p++; asks(p); }
+TRACED void *next_own(const char *name) { keep[1] = 0; return next(name); }
 TRACED void *library(const char *name) { return malloc(*name); }
 TRACED int calls(void) { int n = swapcontext(&a, &b); keep[0] = 0; return n + 1; }
 TRACED void no_matter(long *p) { p++; pushes(p); }
 int main(int argc, char **argv) {
-    if (argc > 9) { swaps(); perhaps(argc); far_off(); own(keep); calls(); no_matter(keep); return !next("x") + !library("y"); }
+    if (argc > 9) { swaps(); perhaps(argc); far_off(); own(keep); calls(); no_matter(keep); return !next("x") + !next_own("x") + !library("y"); }
     return 0;
 }
 "#;
@@ -51,6 +52,7 @@ fn check(compiler: &str, flags: &str) {
         ("between", false),
         ("far_off", false),
         ("next", false),
+        ("next_own", false),
         ("own", false),
         ("library", true),
         ("calls", true),
@@ -67,7 +69,10 @@ fn check(compiler: &str, flags: &str) {
 #[test]
 fn function_passing_its_return_address_has_no_return_stub() {
     for compiler in ["gcc", "clang-16"].into_iter().filter(|compiler| have(compiler)) {
-        for linked in ["", "-fno-plt", "-fno-pie -no-pie", "-static"] {
+        // In a library, calls of exported functions go through stubs of the linker's.
+        for linked in
+            ["", "-fno-plt", "-fno-pie -no-pie", "-static", "-shared -fPIC", "-shared -fPIC -fno-plt"]
+        {
             check(compiler, &format!("-fpatchable-function-entry=5 {linked}"));
         }
     }
@@ -78,11 +83,12 @@ fn function_passing_its_return_address_has_no_return_stub() {
 
 #[test]
 fn unmodified_function_passing_its_return_address_has_no_return_stub() {
-    for flags in ["", "-fcf-protection", "-fcf-protection -static"] {
+    for flags in ["", "-fcf-protection", "-fcf-protection -static", "-shared -fPIC", "-shared -fPIC -fno-plt"]
+    {
         let built = build(&format!("gcc -O2 {flags}"), "c", SOURCE);
         let mut binary = built.read();
         find_prologues(&built.data(), &mut binary, false).expect("a program");
-        for name in ["swaps", "perhaps", "between", "far_off", "next", "own"] {
+        for name in ["swaps", "perhaps", "between", "far_off", "next", "next_own", "own"] {
             let function = find(&binary, name);
             assert!(function.is_traceable(), "{flags}: {name} is traced: {:?}", function.reason());
             assert_ne!(unrecorded_end(&function.returns), "", "{flags}: {name}: {:?}", function.returns);

@@ -88,8 +88,13 @@ fn make_printable(record: &mut Record) {
     };
     match record {
         Record::Session(session) => {
-            let Session { calltap, command, host, kernel, cpu, clock_note, .. } = session;
-            command.iter_mut().chain(clock_note).chain([calltap, host, kernel, cpu]).for_each(one);
+            let Session { calltap, command, host, kernel, cpu, clock_note, conditions, .. } = session;
+            command
+                .iter_mut()
+                .chain(clock_note)
+                .chain(conditions)
+                .chain([calltap, host, kernel, cpu])
+                .for_each(one);
         }
         Record::Process(process) => one(&mut process.comm),
         Record::Thread(thread) => one(&mut thread.comm),
@@ -106,6 +111,7 @@ fn make_printable(record: &mut Record) {
         Record::Addresses { addresses } => addresses.iter_mut().for_each(|address| {
             address.name.iter_mut().chain([&mut address.place]).for_each(one);
         }),
+        Record::Conditions { conditions } => conditions.iter_mut().for_each(one),
         Record::Kept(kept) => kept.calls.iter_mut().for_each(one),
         Record::End(end) => one(&mut end.status),
         _ => {}
@@ -149,11 +155,20 @@ impl Gather {
         }
     }
 
+    fn add_conditions(&mut self, conditions: &[String]) {
+        for condition in conditions {
+            if !self.meta.conditions.contains(condition) {
+                self.meta.conditions.push(condition.clone());
+            }
+        }
+    }
+
     /// Adds a record.
     fn record(&mut self, mut record: Record, complaints: &mut Complaints) {
         make_printable(&mut record);
         let placed = match record {
             Record::Session(session) => {
+                self.add_conditions(&session.conditions);
                 self.meta.session.get_or_insert(session);
                 true
             }
@@ -174,6 +189,10 @@ impl Gather {
             }
             Record::Profile { rows } => {
                 self.meta.profile.extend(rows);
+                true
+            }
+            Record::Conditions { conditions } => {
+                self.add_conditions(&conditions);
                 true
             }
             Record::Slow { rules } => {

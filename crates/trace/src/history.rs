@@ -127,6 +127,7 @@ impl History {
                     self.notes.pop_front();
                 }
             }
+            Record::Conditions { conditions } => self.session.conditions.extend_from_slice(conditions),
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
             // Snapshots have all calls, but no wakings, system calls or incidents.
             Record::KernelEvents(_) | Record::KernelFunctions { .. } | Record::Addresses { .. } => {}

@@ -76,6 +76,9 @@ pub struct Session {
     pub clock_note: Option<String>,
     /// The tracers.
     pub tracers: Vec<TracerInfo>,
+    /// Conditions on values: a call for which one of its function does not hold was not recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<String>,
 }
 
 impl Session {
@@ -92,6 +95,7 @@ impl Session {
             clock,
             clock_note: None,
             tracers: Vec::new(),
+            conditions: Vec::new(),
         }
     }
 }
@@ -329,6 +333,11 @@ pub enum Record {
         /// The functions, in the order in which they were disabled.
         functions: Vec<DisabledByLimit>,
     },
+    /// Further [`Session::conditions`], of a changed selection.
+    Conditions {
+        /// The conditions.
+        conditions: Vec<String>,
+    },
     /// See [`Scheduling`]; the newest counts.
     Scheduling(Scheduling),
     /// See [`KernelEvents`]; the newest counts.
@@ -387,6 +396,8 @@ pub struct Meta {
     pub slow: Vec<SlowRule>,
     /// Which calls were kept, in order of time; empty: all.
     pub kept: Vec<Kept>,
+    /// Conditions of all selections; a call for which one of its function did not hold is missing.
+    pub conditions: Vec<String>,
     /// Functions disabled by the overhead limit.
     pub disabled_by_limit: Vec<DisabledByLimit>,
     /// Whether context switches were recorded; absent where they were not requested.

@@ -11,7 +11,8 @@ use calltap_trace::{Kept, SlowRule};
 pub const KEY: &str = "left_out";
 
 /// Returns a sentence for each reason for which calls of a trace are missing on purpose: functions
-/// disabled by the overhead limit, rules for slow calls, and which calls were to be kept.
+/// disabled by the overhead limit, rules for slow calls, conditions, and which calls were to be
+/// kept.
 pub fn sentences(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
     let disabled = disabled::of_trace(meta, &Names::new(meta, false));
@@ -22,7 +23,7 @@ pub fn sentences(source: &dyn Source) -> Vec<String> {
 pub fn by_rules(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
     let kept = meta.kept.iter().map(|kept| kept_calls(source, kept));
-    slow_calls(&meta.slow).into_iter().chain(kept).collect()
+    slow_calls(&meta.slow).into_iter().chain(conditions(&meta.conditions)).chain(kept).collect()
 }
 
 /// Returns the sentences as lines of a head.
@@ -35,6 +36,13 @@ fn slow_calls(rules: &[SlowRule]) -> Option<String> {
     let rules = one_line(&rules.collect::<Vec<_>>().join(", ")).into_owned();
     (!rules.is_empty())
         .then(|| format!("the recording kept only calls of {rules}, and what these called (--slow)"))
+}
+
+fn conditions(conditions: &[String]) -> Option<String> {
+    let all = one_line(&conditions.join(", ")).into_owned();
+    (!all.is_empty()).then(|| {
+        format!("the recording kept only calls for which the condition of their function holds: {all} (--if)")
+    })
 }
 
 fn kept_calls(source: &dyn Source, kept: &Kept) -> String {

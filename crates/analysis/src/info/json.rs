@@ -57,6 +57,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "modules": modules,
         "slow": meta.slow,
         "kept": meta.kept,
+        "conditions": meta.conditions,
         disabled::KEY: disabled::functions(meta, &names),
         "rates_when_disabled": rates(meta, &names),
         "scheduling": meta.scheduling,

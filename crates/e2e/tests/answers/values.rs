@@ -152,6 +152,13 @@ fn only_calls_for_which_a_condition_holds_are_recorded() {
                 .sum::<u64>()
         };
         assert_eq!((count(function), count("floats")), (calls, 3), "{condition}");
+        let left_out = format!("for which the condition of their function holds: {condition} (--if)");
+        for view in ["report", "latency", "info"] {
+            let trace = recording.trace.to_string_lossy();
+            let words: &[&str] = if view == "latency" { &[view, "floats", &trace] } else { &[view, &trace] };
+            let shown = calltap_run(words);
+            assert!(shown.stdout.contains(&left_out), "{view}: {}{}", shown.stdout, shown.stderr);
+        }
         let path = program.path.to_string_lossy().into_owned();
         let answer = program.directory().join("count").to_string_lossy().into_owned();
         calltap_run(&["count", function, "--if", condition, "--json", "-o", &answer, "--", &path]);

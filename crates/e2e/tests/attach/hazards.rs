@@ -101,6 +101,14 @@ fn a_process_that_has_no_descriptor_left_is_attached_to() {
     }
 }
 
+/// `unshare` and `setns` of a user namespace fail in a process of several threads.
+#[test]
+fn a_process_of_one_thread_has_no_second_one() {
+    for build in [GCC, &BARE[0], &PLACED[0]] {
+        goes_on(&compile(build, &["alone.c"], &[]), &[], 3, Tolerate::default());
+    }
+}
+
 /// An address that is free when the mappings are read may be taken before calltap maps memory
 /// there: then calltap tries another one.
 #[test]

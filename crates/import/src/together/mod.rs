@@ -125,6 +125,10 @@ fn session(recordings: &[Recording], timeline: &Timeline, tables: &Tables) -> Se
         clock: timeline.kind,
         clock_note: timeline.note.clone(),
         tracers: tables.tracers.clone(),
+        conditions: recordings
+            .iter()
+            .flat_map(|recording| recording.reader.meta().conditions.clone())
+            .collect(),
         ..first.clone()
     }
 }

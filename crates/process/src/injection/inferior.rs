@@ -10,6 +10,7 @@ use crate::injection::call::Call;
 use crate::injection::guards::Inside;
 use crate::injection::inject::{CodeCave, Failed};
 use crate::injection::linker::is_linker;
+use crate::limits;
 use crate::memory::maps::{self, Mappings, Region};
 use crate::memory::text::{ProcessText, Sync};
 use crate::proc;
@@ -86,10 +87,18 @@ impl<'a> Inferior<'a> {
         call: &Call<'_>,
         limit: Duration,
     ) -> Result<u64, Failed> {
-        let opens_files = call.opens_files && may_start_opener(thread);
+        let opens_files = call.opens_files && self.needs_opener() && may_start_opener(thread);
         let done = self.place.call(&mut self.text, thread, &Call { opens_files, ..*call }, limit);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
         done
+    }
+
+    /// Whether an opener has to open files: another thread would see their descriptors, or none is
+    /// left. A process of one thread gets no second one otherwise, which would make its own
+    /// `unshare` fail until the kernel has removed that thread.
+    fn needs_opener(&self) -> bool {
+        let pid = self.target.pid;
+        proc::threads(pid).len() != 1 || limits::lacks_descriptors(pid)
     }
 
     /// Makes a thread call an operation of the agent.

@@ -26,7 +26,7 @@ calltap_sites::reasons! {
     OtherThreads = "other-threads",
         "threads begin and end faster than calltap can stop them", "detach again";
     /// No stack has room for the unmapping call.
-    NoRoom = "no-stack-room", "no thread's stack has room for a call", "detach again";
+    NoRoom = "no-room-to-unmap", "no thread's stack has room for a call", "detach again";
     CallsNotClosed { why: io::Error } = "calls-not-closed",
         "calls still return to calltap's code, as their return addresses could not be restored: {why}", "detach again";
     GateOpen { why: io::Error } = "python-not-refused",

@@ -16,8 +16,9 @@ use crate::code::return_address::{self, Rows};
 use crate::code::stack_depth::{self, Finding};
 use crate::code::workers;
 use crate::discover::parts::Parts;
+use crate::discover::return_address_readers::{self, Jump};
 use crate::discover::scope::Scope;
-use crate::discover::{jumps, lookup, return_address_readers, rseq};
+use crate::discover::{jumps, lookup, rseq};
 use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
 use crate::elf::{frames, machines};
@@ -46,6 +47,9 @@ pub(crate) struct FileFacts<'a, 'd> {
     /// Functions that remove arguments from the stack when they return, each with the instruction
     /// that does.
     pub argument_pops: BTreeMap<u64, u64>,
+    /// Functions that jump to an exported function of the file through a linker's stub, by that
+    /// function's address.
+    pub exported_callees: BTreeMap<u64, Vec<u64>>,
     /// The program's entry point.
     pub entry: u64,
     /// The virtual machine in the file.
@@ -184,6 +188,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             members,
             lost,
             argument_pops,
+            exported_callees: BTreeMap::new(),
             entry,
             machine: machines::inside(image),
             int3: false,
@@ -237,10 +242,13 @@ impl<'a, 'd> FileFacts<'a, 'd> {
 
     /// Finds the functions that jump to one of another file that reads its return address.
     fn find_jumps_to_readers(&mut self, functions: &[Function]) {
-        for at in return_address_readers::jumps(self.image, &self.branches) {
-            if let Some(n) = lookup::index_at(functions, at) {
-                for member in self.parts.group(n) {
-                    self.rows.readers.entry(functions[member].address.0).or_insert(at);
+        for Jump { at, to } in return_address_readers::jumps(self.image, &self.branches) {
+            let Some(n) = lookup::index_at(functions, at) else { continue };
+            for member in self.parts.group(n) {
+                let from = functions[member].address.0;
+                match to {
+                    None => drop(self.rows.readers.entry(from).or_insert(at)),
+                    Some(to) => self.exported_callees.entry(to).or_default().push(from),
                 }
             }
         }
@@ -255,7 +263,8 @@ impl<'a, 'd> FileFacts<'a, 'd> {
                 let Ok(n) = functions.binary_search_by_key(&Svma(callee), |function| function.address) else {
                     continue;
                 };
-                for function in self.branches.from(callee, self.sites[n] - callee + 1) {
+                let through_stubs = self.exported_callees.get(&callee).into_iter().flatten().copied();
+                for function in self.branches.from(callee, self.sites[n] - callee + 1).chain(through_stubs) {
                     if let Entry::Vacant(new) = found.entry(function) {
                         new.insert(callee);
                         open.push(function);

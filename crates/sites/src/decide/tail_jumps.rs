@@ -49,7 +49,7 @@ pub(crate) fn decide(
     if !functions.iter().any(has_stub) {
         return;
     }
-    let finder = TailJumpFinder { image, functions, slots: return_address_readers::slots(dynamic) };
+    let finder = TailJumpFinder { image, functions, dynamic, slots: return_address_readers::slots(dynamic) };
     for (n, at) in finder.find() {
         let function = &mut functions[n];
         if has_stub(function) {
@@ -63,6 +63,7 @@ pub(crate) fn decide(
 struct TailJumpFinder<'a, 'd> {
     image: &'a Image<'d>,
     functions: &'a [Function],
+    dynamic: &'a Dynamic<'d>,
     /// Words that the loader fills with addresses of functions that read their return address.
     slots: BTreeSet<u64>,
 }
@@ -117,8 +118,7 @@ impl TailJumpFinder<'_, '_> {
                 [0x0F, 0x80..=0x8F, a, b, c, d, ..] => near(6, [a, b, c, d]),
                 [0xEB | 0x70..=0x7F, a, ..] => near(2, i32::from(a as i8).to_le_bytes()),
                 [0xFF, 0x25, a, b, c, d, ..] => {
-                    let is_reader = self.slots.contains(&near(6, [a, b, c, d]));
-                    return is_reader.then_some(Jump { at, from, to: To::ReturnAddressReader });
+                    return self.through(near(6, [a, b, c, d])).map(|to| Jump { at, from, to });
                 }
                 _ => return None,
             };
@@ -128,15 +128,25 @@ impl TailJumpFinder<'_, '_> {
         })
     }
 
-    /// Returns the function that begins at a jump's target, or the part that contains it.
+    /// Returns the function that begins at a jump's target, directly or behind a linker's stub, or
+    /// the part that contains the target.
     fn place(&self, to: u64) -> Option<To> {
-        let slot = || plt::slot(self.image, to);
-        if !self.slots.is_empty() && slot().is_some_and(|slot| self.slots.contains(&slot)) {
-            return Some(To::ReturnAddressReader);
-        }
+        self.own(to).or_else(|| self.through(plt::slot(self.image, to)?))
+    }
+
+    fn own(&self, to: u64) -> Option<To> {
         let n = lookup::index_at(self.functions, to)?;
         let function = &self.functions[n];
         (function.address == Svma(to) || function.is_part()).then_some(To::Own(n))
+    }
+
+    /// Returns the function to whose address the loader sets a word. An exported function of this
+    /// file may be replaced by another file's of that name; it counts as this one.
+    fn through(&self, slot: u64) -> Option<To> {
+        if self.slots.contains(&slot) {
+            return Some(To::ReturnAddressReader);
+        }
+        self.own(self.dynamic.exported_at(slot)?)
     }
 
     /// Whether a function without room reads its return address. A function with room was compiled,

@@ -1,4 +1,4 @@
-//! Jumps to functions of other files that read their return address. If the jumping function had a
+//! Jumps through linker's stubs to functions that read their return address. If the jumping function had a
 //! return stub, they would find the stub's address.
 
 use std::collections::BTreeSet;
@@ -35,13 +35,19 @@ pub(crate) fn slots(dynamic: &Dynamic<'_>) -> BTreeSet<u64> {
     imports.map(|(slot, _)| slot).collect()
 }
 
-/// Returns the jumps of a file that lead to one of these functions, through a linker's stub or a
-/// pointer that the loader fills in.
-pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
-    let slots = slots(&Dynamic::parse(image, &mut Vec::new()));
-    if slots.is_empty() {
-        return Vec::new();
-    }
+/// A jump through a linker's stub, or through a pointer that the loader fills in.
+pub(crate) struct Jump {
+    pub at: u64,
+    /// Address of the exported function of this file that it leads to. None if it leads to one of
+    /// [`NAMES`].
+    pub to: Option<u64>,
+}
+
+/// Returns the jumps of a file that lead to one of these functions, or to an exported function of
+/// the file itself, which may jump on.
+pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<Jump> {
+    let dynamic = Dynamic::parse(image, &mut Vec::new());
+    let slots = slots(&dynamic);
     let slot = |at: u64, to: To| match to {
         To::If(target) | To::Address(target) => plt::slot(image, target),
         To::Pointer | To::PointerOrWithin => {
@@ -50,7 +56,12 @@ pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
         }
         To::Caller | To::Oddly => None,
     };
-    let leads_there = |at, to| slot(at, to).is_some_and(|slot| slots.contains(&slot));
-    let leavings = branches.leavings.iter().filter(|leaving| leads_there(leaving.at, leaving.to));
-    leavings.map(|leaving| leaving.at).collect()
+    let through = |at, to| {
+        let slot = slot(at, to)?;
+        if slots.contains(&slot) {
+            return Some(Jump { at, to: None });
+        }
+        dynamic.exported_at(slot).map(|to| Jump { at, to: Some(to) })
+    };
+    branches.leavings.iter().filter_map(|leaving| through(leaving.at, leaving.to)).collect()
 }

@@ -117,6 +117,17 @@ impl<'d> Dynamic<'d> {
         })
     }
 
+    /// Returns the address of the exported function of this file to which the loader sets the word
+    /// at `at`, unless another file replaces the function.
+    pub fn exported_at(&self, at: u64) -> Option<u64> {
+        let n = self.relocations.binary_search_by_key(&at, |relocation| relocation.at).ok()?;
+        let relocation = &self.relocations[n];
+        let symbol = self.all_symbols.get(relocation.symbol as usize).filter(|_| relocation.symbol != 0)?;
+        let is_own =
+            matches!(relocation.kind, JUMP_SLOT | GLOB_DAT) && symbol.st_shndx.get(Le) != elf::SHN_UNDEF;
+        is_own.then(|| symbol.st_value.get(Le))
+    }
+
     /// Relative relocations: address of the word, and the link-time address that it gets.
     pub fn addends(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let relative = self.relocations.iter().filter(|relocation| relocation.kind == RELATIVE);

@@ -63,6 +63,9 @@ impl<'a> Planner<'a> {
         self.report_switched_off((&recording, began), &mut noted);
         notes.extend(self.trouble());
         emit(Record::Note { text: changed(&words, on) }.into());
+        if words.conditions != before.conditions {
+            emit(Record::Conditions { conditions: words.conditions.clone() }.into());
+        }
         // Events after the answer must reach a collector that knows of the change. It would
         // otherwise report a call of a disabled function as left.
         wait_until_known(emit);
