@@ -7,7 +7,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .if \mcount == 0; .cfi_def_cfa rsp, 16; .endif    # next frame: the traced function's caller
+    .if \mcount == 0; tap_frame 16; .else; tap_frame 8; .endif    # next frame: the traced function's caller
     tap_save
     tap_load_slot rcx \mcount
     mov rax, rcx

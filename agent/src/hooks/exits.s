@@ -26,7 +26,7 @@
     .cfi_remember_state
     tap_restore
     ret
-    .cfi_restore_state
+    tap_resume 40
 5:    # jump from a function that returns for both and has its return address in the shadow stack
     tap_jumped_to \clock 0 \event \profile \parent \tailfix
     jmp 9b
@@ -72,7 +72,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .cfi_def_cfa rsp, 24 + {red_zone}
+    tap_frame (24+{red_zone})
     tap_save
     tap_is_marked 9f
     mov qword ptr [rdx], 0
@@ -90,7 +90,7 @@
     .cfi_remember_state
     tap_restore
     ret
-    .cfi_restore_state
+    tap_resume 40
     .if \event
     7:
         tap_slow 2 {left}

@@ -1,5 +1,18 @@
 # The beginning and end of every hook, and the layout of its frame.
 
+# The canonical frame address at the beginning of a hook, as a distance from rsp.
+.macro tap_frame distance
+    .cfi_def_cfa rsp, \distance
+    .set tap_cfa, \distance
+.endm
+
+# Behind a way out of a hook: the frame as at the last .cfi_remember_state, with this many bytes
+# saved. The assembler does not restore the distance that .cfi_adjust_cfa_offset starts from.
+.macro tap_resume saved
+    .cfi_restore_state
+    .cfi_def_cfa_offset tap_cfa + \saved
+.endm
+
 # The frame of a hook:
 #   0 flags  8 r11  16 rdx  24 rcx  32 rax  40 return into the stub  48 = S (call-through)
 .macro tap_save

@@ -6,7 +6,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .cfi_def_cfa rsp, 24 + {red_zone}
+    tap_frame (24+{red_zone})
     tap_save
     mov ecx, 0
     tap_state 7f
@@ -15,7 +15,7 @@
     .cfi_remember_state
     tap_restore
     ret
-    .cfi_restore_state
+    tap_resume 40
 7:
     tap_slow 2 {go_left} calltap_small_go_shim {goid_behind_leave}
     jmp 9b

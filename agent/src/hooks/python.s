@@ -29,7 +29,7 @@
     .balign 64
 calltap_hook_python_call_\clock:
     .cfi_startproc
-    .cfi_def_cfa rsp, 16
+    tap_frame 16
     python_ask
     test al, al
     jz 9f
@@ -44,7 +44,7 @@ calltap_hook_python_call_\clock:
     python_restore
     lea rsp, [rsp + 8]; .cfi_adjust_cfa_offset -8
     ret
-    .cfi_restore_state
+    tap_resume 32
 9:
     add qword ptr [rsp + 32], {to_tail}
     python_restore
@@ -82,7 +82,7 @@ calltap_hook_python_return_\clock:
     .balign 64
 calltap_hook_python_enter_\clock:
     .cfi_startproc
-    .cfi_def_cfa rsp, 16
+    tap_frame 16
     python_ask
     python_restore
     ret
@@ -96,7 +96,7 @@ calltap_hook_python_enter_\clock:
     .balign 64
 calltap_hook_python_leave_\clock:
     .cfi_startproc
-    .cfi_def_cfa rsp, 24 + {red_zone}
+    tap_frame (24+{red_zone})
     .irp register, rax, rdi, rsi, rdx, rcx, r8, r9
         push \register; .cfi_adjust_cfa_offset 8
     .endr

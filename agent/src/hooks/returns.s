@@ -40,7 +40,7 @@
         lea rsp, [rsp + 8]; .cfi_adjust_cfa_offset -8
         ret
     .endif
-    .cfi_restore_state
+    tap_resume 40
 5:    # entered by a jump
     tap_jumped_to \clock \mcount \event \profile \parent \tailfix
 9:    # continue in the body, with the return address unchanged
@@ -48,7 +48,7 @@
     .cfi_remember_state
     tap_restore
     ret
-    .cfi_restore_state
+    tap_resume 40
 6:    # no shadow stack here yet
     tap_code \mcount \fix
     mov eax, ecx
@@ -66,7 +66,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .if \mcount == 0; .cfi_def_cfa rsp, 16; .endif
+    .if \mcount == 0; tap_frame 16; .else; tap_frame 8; .endif
     tap_save
     tap_load_slot rcx \mcount
     mov rax, rcx
@@ -80,7 +80,7 @@
     .cfi_remember_state
     tap_restore
     ret
-    .cfi_restore_state
+    tap_resume 40
 7:
     tap_load_slot rdx \mcount
     tap_slow \mcount \fix

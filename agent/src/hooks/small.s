@@ -6,7 +6,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .if \mcount == 0; .cfi_def_cfa rsp, 16; .endif
+    .if \mcount == 0; tap_frame 16; .else; tap_frame 8; .endif
     tap_save
     .if \event
         mov ecx, 0
@@ -22,7 +22,7 @@
     .cfi_remember_state
     tap_restore
     ret
-    .cfi_restore_state
+    tap_resume 40
     .if \event
     7:
         tap_load_slot rdx \mcount

@@ -6,7 +6,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .if \mcount == 0; .cfi_def_cfa rsp, 16; .endif
+    .if \mcount == 0; tap_frame 16; .else; tap_frame 8; .endif
     tap_save
     tap_slot rdx \mcount
     call calltap_values_shim
@@ -15,7 +15,7 @@
     .cfi_remember_state
     tap_restore
     jmp \hook
-    .cfi_restore_state
+    tap_resume 40
 9:
     .if \exits; tap_unmark; .endif
     .if \tail; add qword ptr [rsp + 40], {to_tail}; .endif
@@ -47,7 +47,7 @@
     .balign 64
 \name:
     .cfi_startproc
-    .cfi_def_cfa rsp, 24 + {red_zone}
+    tap_frame (24+{red_zone})
     tap_save
     tap_is_marked 9f
     tap_slot rdx 2
@@ -55,7 +55,7 @@
     .cfi_remember_state
     tap_restore
     jmp \hook
-    .cfi_restore_state
+    tap_resume 40
 9:
     tap_restore
     ret

@@ -3,3 +3,4 @@
 mod agent_image;
 mod programs;
 mod torture;
+mod unwind_table;
