@@ -12,11 +12,12 @@ const PRONOUNS: [&str; 12] =
 const KINDS: [&str; 11] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml", "py", "go"];
 /// Openings of a comment without a subject of its own: headless clauses, questions, and sentences
 /// that lean on the comment before.
-const HEADLESS: [&str; 29] = [
+const HEADLESS: [&str; 23] = [
     "What", "Whatever", "Those", "Is", "Does", "Do", "Has", "Have", "Are", "Was", "Were", "Can", "May",
-    "Must", "Should", "Will", "Who", "Whose", "And", "But", "Nothing", "So many", "The same", "It", "Its",
-    "They", "Their", "That", "As above",
+    "Must", "Should", "Will", "Who", "Whose", "And", "But", "Nothing", "So many", "The same",
 ];
+/// Openings of a whole comment that lean on another one. A later paragraph may begin so.
+const LEANING: [&str; 6] = ["It", "Its", "They", "Their", "That", "As above"];
 /// Words that names of tests may not have: a name states a subject and its behaviour.
 const RIDDLES: [&str; 17] = [
     "what", "who", "whom", "it", "they", "them", "we", "us", "our", "he", "his", "him", "she", "her", "told",
@@ -87,7 +88,8 @@ fn comments_open_with_a_noun_or_a_verb() {
             let opens = |words: &&str| {
                 text.strip_prefix(*words).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
             };
-            is_first && HEADLESS.iter().any(opens)
+            let is_whole = !before.trim_start().starts_with("//");
+            is_first && HEADLESS.iter().any(opens) || is_whole && LEANING.iter().any(opens)
         },
     );
 }

@@ -8,9 +8,10 @@ pub const UNMAP: u32 = 1;
 /// Gives back the pages that the plan lists, as their contents are those of their files.
 pub const GIVE_BACK: u32 = 5;
 /// Tells the kernel that the recorder will sync the process's processors ([`crate::plan::Sync`]).
-/// A new thread does so, as the kernel takes some ten milliseconds for a process of several threads.
+/// A new thread does so, as the kernel takes some ten milliseconds for a process of several
+/// threads.
 pub const REGISTER: u32 = 2;
-/// Does as [`REGISTER`] in the calling thread, for a process of one thread.
+/// Registers as [`REGISTER`] does, in the calling thread, for a process of one thread.
 pub const REGISTER_ALONE: u32 = 7;
 /// Unmaps everything of the session. No thread may be inside a hook, or have a stub's address on
 /// its stack.

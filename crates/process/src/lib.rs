@@ -18,7 +18,7 @@ mod no_breakpoints;
 pub mod pages;
 pub mod proc;
 pub mod ptrace;
-mod reason;
+pub mod reason;
 pub mod seccomp;
 pub mod status;
 pub mod target;

@@ -1,10 +1,9 @@
 //! Reasons why calltap does not attach to, change or detach from a process, each with code, text
 //! and advice. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
-use crate::injection::guards::Inside;
 use crate::no_breakpoints::NoBreakpoints;
 use nix::errno::Errno;
-use std::io;
+use std::{fmt, io};
 
 calltap_sites::reasons! {
     /// Why an operation on a process was not done.
@@ -182,6 +181,34 @@ calltap_sites::reasons! {
 impl From<io::Error> for Reason {
     fn from(error: io::Error) -> Reason {
         Reason::System { why: error.to_string() }
+    }
+}
+
+/// The code in which a thread may hold a lock that loading the agent needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inside {
+    /// The dynamic linker, in this thread or another.
+    Linker,
+    /// The C library, in a function that may hold a lock.
+    Libc,
+    /// The allocator, or a function that holds its locks.
+    Allocator,
+    /// Code that does not run with a control block of the C library: the program has made the
+    /// thread, or switches between blocks, by itself.
+    OwnThread,
+    /// The unwinder, or LeakSanitizer.
+    Unwinder,
+}
+
+impl fmt::Display for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Inside::Linker => "the dynamic linker",
+            Inside::Libc => "the C library",
+            Inside::Allocator => "the allocator",
+            Inside::OwnThread => "code without a control block of the C library",
+            Inside::Unwinder => "the unwinder or LeakSanitizer",
+        })
     }
 }
 

@@ -41,7 +41,8 @@ pub enum Purpose {
     /// Python functions are traced by it: it is [`EVALUATOR`] or [`SAVE_THREAD`], and records no
     /// events itself.
     Evaluate,
-    /// The function's entry announces something to the agent, and is not recorded: it is [watched](Function::watch).
+    /// The function's entry announces something to the agent, and is not recorded: it is
+    /// [watched](Function::watch).
     Watch,
 }
 

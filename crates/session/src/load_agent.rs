@@ -15,7 +15,7 @@ use calltap_process::agent::{LoadedAgent, PRELOADED};
 use calltap_process::clock::TimeOffsets;
 use calltap_process::frames::Stacks;
 use calltap_process::injection::call::Call;
-use calltap_process::injection::guards::{Guards, Inside};
+use calltap_process::injection::guards::Guards;
 use calltap_process::injection::inferior::{CALL, Inferior, TRY};
 use calltap_process::injection::inject::Failed;
 use calltap_process::injection::linker::first_objects;
@@ -24,6 +24,7 @@ use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::threads::{NotHeld, StoppedThread};
+use calltap_process::reason::Inside;
 use calltap_process::target::{Symbols, Target, file_owner, is_libc};
 use calltap_process::{limits, proc, seccomp};
 use nix::errno::Errno;
@@ -438,8 +439,8 @@ fn join(
         inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
         inferior.agent = LoadedAgent::find(&inferior.regions, &mut inferior.text);
     }
-    // A thread that outlives the stop would make the program's own `unshare` and `setns` fail, which
-    // the kernel refuses to a process of several threads.
+    // A thread that outlives the stop would make the program's own `unshare` and `setns` fail,
+    // which the kernel refuses to a process of several threads.
     let is_alone = proc::threads(target.pid).len() == 1;
     let register = if is_alone { remote::REGISTER_ALONE } else { remote::REGISTER };
     inferior.remote(thread, register, Path::new("")).map_err(|failed| explained(failed).into())

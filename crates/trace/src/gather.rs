@@ -167,11 +167,6 @@ impl Gather {
     fn record(&mut self, mut record: Record, complaints: &mut Complaints) {
         make_printable(&mut record);
         let placed = match record {
-            Record::Session(session) => {
-                self.add_conditions(&session.conditions);
-                self.meta.session.get_or_insert(session);
-                true
-            }
             Record::Process(process) => self.processes.put(process.id, process),
             Record::Thread(thread) => self.threads.put(thread.id.0, thread),
             Record::Module(module) => self.modules.put(module.id, module),
@@ -179,64 +174,47 @@ impl Gather {
                 // Not `all`, which would stop at the first bad one.
                 sites.into_iter().fold(true, |good, site| self.sites.put(site.id.0, site) & good)
             }
-            Record::Clock(pair) => {
-                self.meta.clock.push(pair);
-                true
-            }
-            Record::Loss(loss) => {
-                self.loss.push(loss);
-                true
-            }
-            Record::Profile { rows } => {
-                self.meta.profile.extend(rows);
-                true
-            }
-            Record::Conditions { conditions } => {
-                self.add_conditions(&conditions);
-                true
-            }
-            Record::Slow { rules } => {
-                self.meta.slow.extend(rules);
-                true
-            }
-            Record::Kept(kept) => {
-                self.meta.kept.push(kept);
-                true
-            }
             Record::DisabledByLimit { functions } => {
                 // A damaged file must not take memory for many sites.
                 let placed = functions.iter().all(|function| self.sites.reach(function.site.0).is_some());
                 self.meta.disabled_by_limit.extend(functions.into_iter().filter(|_| placed));
                 placed
             }
-            Record::Scheduling(scheduling) => {
-                self.meta.scheduling = Some(scheduling);
+            other => {
+                self.without_id(other);
                 true
             }
-            Record::KernelEvents(events) => {
-                self.meta.kernel_events = Some(events);
-                true
-            }
-            Record::KernelFunctions { functions } => {
-                self.of_kernel = Some(functions);
-                true
-            }
-            Record::Addresses { addresses } => {
-                self.meta.addresses.extend(addresses);
-                true
-            }
-            Record::Note { text } => {
-                self.meta.notes.push(text);
-                true
-            }
-            Record::End(end) => {
-                self.meta.end = Some(end);
-                true
-            }
-            Record::Unknown => true,
         };
         if !placed {
             complaints.add("a record has an id far beyond all others and is not used".to_owned());
+        }
+    }
+
+    /// Adds a record that needs no place in a table.
+    fn without_id(&mut self, record: Record) {
+        match record {
+            Record::Session(session) => {
+                self.add_conditions(&session.conditions);
+                self.meta.session.get_or_insert(session);
+            }
+            Record::Clock(pair) => self.meta.clock.push(pair),
+            Record::Loss(loss) => self.loss.push(loss),
+            Record::Profile { rows } => self.meta.profile.extend(rows),
+            Record::Conditions { conditions } => self.add_conditions(&conditions),
+            Record::Slow { rules } => self.meta.slow.extend(rules),
+            Record::Kept(kept) => self.meta.kept.push(kept),
+            Record::Scheduling(scheduling) => self.meta.scheduling = Some(scheduling),
+            Record::KernelEvents(events) => self.meta.kernel_events = Some(events),
+            Record::KernelFunctions { functions } => self.of_kernel = Some(functions),
+            Record::Addresses { addresses } => self.meta.addresses.extend(addresses),
+            Record::Note { text } => self.meta.notes.push(text),
+            Record::End(end) => self.meta.end = Some(end),
+            Record::Process(_)
+            | Record::Thread(_)
+            | Record::Module(_)
+            | Record::Sites { .. }
+            | Record::DisabledByLimit { .. }
+            | Record::Unknown => {}
         }
     }
 

@@ -80,7 +80,8 @@ pub struct Row {
     pub waited_ns: Option<u64>,
     /// Whether it still waited when recording ended, so that it waited for longer than that.
     pub waits: bool,
-    /// Times in the states besides waits; `None` if it was not recorded when threads ran goroutines.
+    /// Times in the states besides waits; `None` if it was not recorded when threads ran
+    /// goroutines.
     pub states: Option<States>,
 }
 

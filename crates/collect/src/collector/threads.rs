@@ -56,7 +56,8 @@ impl Threads {
 pub(super) struct Joined {
     /// Process id, in the pid namespace of the process.
     pub pid: u32,
-    /// Process id in calltap's namespace; None if it runs in another pid namespace, and was not found.
+    /// Process id in calltap's namespace; None if it runs in another pid namespace, and was not
+    /// found.
     pub here: Option<u32>,
     /// Whether it has executed another program by now, which has another entry.
     pub replaced: bool,

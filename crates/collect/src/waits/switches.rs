@@ -55,7 +55,8 @@ impl ThreadSwitches {
     fn push(&mut self, switch: Switch) {
         if std::mem::take(&mut self.is_assumed) && matches!(switch.to, RunState::Running | RunState::Unknown)
         {
-            // The thread starts to run, so it did not run before; or it may have done so in lost switches.
+            // The thread starts to run, so it did not run before; or it may have done so in lost
+            // switches.
             self.switches.clear();
             self.state = RunState::Unknown;
         }
@@ -103,8 +104,8 @@ impl ThreadSwitches {
 
     /// Returns the complete switches until `until`; `None` while the first state is only assumed.
     fn take(&mut self, until: u64) -> Option<Vec<Switch>> {
-        // The thread's events were seen after it ran to record them; before that, the assumed state may be
-        // wrong.
+        // The thread's events were seen after it ran to record them; before that, the assumed state
+        // may be wrong.
         if self.is_assumed && self.claimed.is_none_or(|claimed| until < claimed) {
             return None;
         }

@@ -13,40 +13,12 @@ use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
 use crate::proc;
 use crate::ptrace::threads::StoppedThread;
+use crate::reason::Inside;
 use crate::target::{Symbols, is_libc};
 use crate::unwind::Unwinder;
 use calltap_patch::{Avma, Text};
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
-use std::fmt;
-
-/// The code in which a thread may hold a lock that loading the agent needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Inside {
-    /// The dynamic linker, in this thread or another.
-    Linker,
-    /// The C library, in a function that may hold a lock.
-    Libc,
-    /// The allocator, or a function that holds its locks.
-    Allocator,
-    /// Code that does not run with a control block of the C library: the program has made the
-    /// thread, or switches between blocks, by itself.
-    OwnThread,
-    /// The unwinder, or LeakSanitizer.
-    Unwinder,
-}
-
-impl fmt::Display for Inside {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Inside::Linker => "the dynamic linker",
-            Inside::Libc => "the C library",
-            Inside::Allocator => "the allocator",
-            Inside::OwnThread => "code without a control block of the C library",
-            Inside::Unwinder => "the unwinder or LeakSanitizer",
-        })
-    }
-}
 
 /// Ranges of code in which a thread may hold locks that loading the agent needs.
 pub struct Guards {

@@ -23,62 +23,21 @@
 //! Unsafe because the code is assembly.
 #![allow(unsafe_code)]
 
+use super::block::Block;
 use super::flags::plain;
 use crate::injection::call::Call;
 use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::{FAULT_SIGNALS, Interrupted, NotHeld, StoppedThread};
+use crate::ptrace::threads::{Interrupted, NotHeld, StoppedThread};
 use crate::reason::Reason;
+use crate::seccomp::OPENER as OPENER_FLAGS;
 use calltap_abi::{PAGE, USER_END};
 use calltap_patch::{Avma, Text};
 use nix::libc::user_regs_struct;
 use std::arch::global_asm;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
-use zerocopy::{Immutable, IntoBytes};
-
-/// The data block behind the code.
-#[derive(IntoBytes, Immutable)]
-#[repr(C)]
-struct Block {
-    function: u64,
-    /// Function to call if `function` returns 0. It returns a string with the reason.
-    complaint: u64,
-    arguments: [u64; 2],
-    /// Signals to block while `function` runs.
-    waiting: u64,
-    /// Signals to block while there is no stack for a handler.
-    all_signals: u64,
-    /// Signals that the thread blocks by itself.
-    signals: u64,
-    /// Signals that the program has a handler for and the thread does not block.
-    handled: u64,
-    /// Rounds to wait before the way back.
-    linger: u64,
-    /// Whether an opener makes the call.
-    opens_files: u64,
-    /// Program counter and rax to resume with if one of the handled signals is pending: the
-    /// thread's system call is then not restarted.
-    interrupted: [u64; 2],
-    rax: u64,
-    rbx: u64,
-    rcx: u64,
-    rdx: u64,
-    rsi: u64,
-    rdi: u64,
-    rbp: u64,
-    r8: u64,
-    r9: u64,
-    r10: u64,
-    r11: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    rsp: u64,
-    rip: u64,
-    flags: u64,
-}
+use zerocopy::IntoBytes;
 
 /// A mapping that a thread can be made to create.
 #[derive(Clone, Copy, Debug)]
@@ -203,58 +162,6 @@ fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(start, end as usize - start as usize) }
 }
 
-impl Block {
-    fn new(
-        call: &Call<'_>,
-        signals: u64,
-        handled: u64,
-        linger: u64,
-        interrupted: [u64; 2],
-        back: &user_regs_struct,
-    ) -> Block {
-        Block {
-            function: call.function,
-            complaint: call.complaint,
-            arguments: call.arguments,
-            waiting: !(call.let_in | FAULT_SIGNALS) | signals,
-            all_signals: !FAULT_SIGNALS | signals,
-            signals,
-            handled,
-            linger,
-            opens_files: u64::from(call.opens_files),
-            interrupted,
-            rax: back.rax,
-            rbx: back.rbx,
-            rcx: back.rcx,
-            rdx: back.rdx,
-            rsi: back.rsi,
-            rdi: back.rdi,
-            rbp: back.rbp,
-            r8: back.r8,
-            r9: back.r9,
-            r10: back.r10,
-            r11: back.r11,
-            r12: back.r12,
-            r13: back.r13,
-            r14: back.r14,
-            r15: back.r15,
-            rsp: back.rsp,
-            rip: back.rip,
-            flags: back.eflags,
-        }
-    }
-}
-
-/// Flags that start an opener. It leaves the descriptor table afterwards, so that the kernel copies
-/// none.
-pub const OPENER_FLAGS: i32 = libc::CLONE_VM
-    | libc::CLONE_FS
-    | libc::CLONE_FILES
-    | libc::CLONE_SIGHAND
-    | libc::CLONE_THREAD
-    | libc::CLONE_SYSVSEM
-    | libc::CLONE_PARENT_SETTID
-    | libc::CLONE_CHILD_CLEARTID;
 /// Bytes below a stack pointer that may be in use.
 const RED_ZONE: u64 = 128;
 /// Rounds that a parked thread waits: a second or less.

@@ -19,8 +19,8 @@ mod trip;
 pub use all::{Keep, Stopped, has_ordinary, stop_machine};
 pub use faults::FAULT_SIGNALS;
 pub use helper_tracer::aside;
-pub use not_held::NotHeld;
-pub use trip::{Interrupted, Trip};
+pub use not_held::{Interrupted, NotHeld};
+pub use trip::Trip;
 
 use crate::proc;
 use crate::ptrace::requests;

@@ -28,7 +28,8 @@ pub use found::Call;
 pub struct ProcessModule {
     /// The mappings of the file.
     pub mapped: Mapped,
-    /// The module's record for the trace, which has an id once a function of the module was selected.
+    /// The module's record for the trace, which has an id once a function of the module was
+    /// selected.
     pub record: Module,
     /// Whether the record is in the trace.
     pub recorded: bool,

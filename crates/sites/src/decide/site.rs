@@ -11,8 +11,9 @@ pub(super) fn loops_to_entry(site: &SiteFacts<'_>) -> Option<Reason> {
     site.of.file.branches.loops_to(site.of.at).then_some(Reason::LoopsToEntry)
 }
 
-/// The copy of an instruction has no unwinding information, so an exception that a handler throws at a fault in it
-/// would end the program. Pushes cannot throw: a fault on the stack leaves the handler no stack.
+/// The copy of an instruction has no unwinding information, so an exception that a handler throws
+/// at a fault in it would end the program. Pushes cannot throw: a fault on the stack leaves the
+/// handler no stack.
 pub(super) fn may_throw_out_of_line(site: &SiteFacts<'_>) -> Option<Reason> {
     let (SiteForm::Prologue { at, old } | SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) =
         site.form

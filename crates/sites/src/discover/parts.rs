@@ -41,7 +41,8 @@ pub(crate) enum Unproven {
     Jumps,
     /// No reference leads there.
     Unreached,
-    /// The label's address is taken only by a function that could jump there with its stack as at a call.
+    /// The label's address is taken only by a function that could jump there with its stack as at a
+    /// call.
     Label,
 }
 

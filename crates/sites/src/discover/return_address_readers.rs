@@ -1,5 +1,5 @@
-//! Jumps through linker's stubs to functions that read their return address. If the jumping function had a
-//! return stub, they would find the stub's address.
+//! Jumps through linker's stubs to functions that read their return address. If the jumping
+//! function had a return stub, they would find the stub's address.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Reasons why a thread could not be held.
+//! Reasons why a thread could not be held, or did not reach the end of code that it was sent to.
 
 use crate::reason::Reason;
 use nix::errno::Errno;
@@ -31,5 +31,22 @@ impl From<NotHeld> for Reason {
             NotHeld::Shared(other) => Reason::Shared { other },
             NotHeld::Refused(errno) => Reason::NotStoppable { errno },
         }
+    }
+}
+
+/// Why a thread did not reach the end of code that it was sent to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// The thread cannot be controlled any more.
+    Lost(NotHeld),
+    /// The code raised this signal; the thread has not been moved back.
+    Fault(i32),
+    /// The code takes too long; the thread goes on with it and finds its way back by itself.
+    Late,
+}
+
+impl From<NotHeld> for Interrupted {
+    fn from(why: NotHeld) -> Interrupted {
+        Interrupted::Lost(why)
     }
 }

@@ -3,8 +3,7 @@
 
 use super::helper_tracer::request;
 use super::stop::{LONG_PATIENCE, Pauses, Resume, lost, resume};
-use super::trip::Interrupted;
-use super::{NotHeld, StoppedThread};
+use super::{Interrupted, NotHeld, StoppedThread};
 use crate::ptrace::tracees;
 use crate::ptrace::wait::{self, Report};
 use nix::libc::user_regs_struct;
@@ -32,8 +31,8 @@ impl Opener {
         Ok(Opener { thread, quit })
     }
 
-    /// Checks whether the opener has stopped, and lets it run. After a fault of it, ends it, and returns
-    /// the fault.
+    /// Checks whether the opener has stopped, and lets it run. After a fault of it, ends it, and
+    /// returns the fault.
     pub fn check(&mut self) -> Result<(), Interrupted> {
         let tid = self.thread.tid;
         match wait::poll(tid) {

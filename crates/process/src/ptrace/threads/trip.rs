@@ -4,7 +4,7 @@ use super::faults::{FAULT_SIGNALS, FAULTS};
 use super::helper_tracer::request;
 use super::opener::Opener;
 use super::stop::{LONG_PATIENCE, Pauses, Resume, lost, registers, resume};
-use super::{NotHeld, StoppedThread, interrupt};
+use super::{Interrupted, NotHeld, StoppedThread, interrupt};
 use crate::ptrace::wait::{self, Report};
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
@@ -16,23 +16,6 @@ pub struct Trip {
     own: user_regs_struct,
     /// Signal mask.
     mask: u64,
-}
-
-/// Why a thread did not reach the end of code that it was sent to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Interrupted {
-    /// The thread cannot be controlled any more.
-    Lost(NotHeld),
-    /// The code raised this signal; the thread has not been moved back.
-    Fault(i32),
-    /// The code takes too long; the thread goes on with it and finds its way back by itself.
-    Late,
-}
-
-impl From<NotHeld> for Interrupted {
-    fn from(why: NotHeld) -> Interrupted {
-        Interrupted::Lost(why)
-    }
 }
 
 impl StoppedThread {
