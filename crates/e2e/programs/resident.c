@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
         pthread_create(&t[threads++], NULL, watch, NULL);
     }
     if (!strcmp(how, "main")) { printf("ready\n"); pthread_create(&t[0], NULL, rest, NULL); pthread_exit(NULL); }
-    if (!strcmp(how, "few files")) { struct rlimit l = {2, 2}; setrlimit(RLIMIT_NOFILE, &l); }
+    if (!strcmp(how, "few files")) { struct rlimit l = {1, 1}; setrlimit(RLIMIT_NOFILE, &l); }
     if (!strcmp(how, "locked")) { struct rlimit l = {64 << 20, 64 << 20}; setrlimit(RLIMIT_MEMLOCK, &l); if (mlockall(MCL_CURRENT | MCL_FUTURE)) perror("mlockall"); }
     if (!strcmp(how, "little memory")) { struct rlimit l = {256 << 20, 256 << 20}; setrlimit(RLIMIT_AS, &l); }
     if (!strcmp(how, "seccomp")) { printf("ready\n"); strict(NULL); }

@@ -11,7 +11,7 @@ use std::fs;
 /// for it, and the veneers of most programs take, so that the program itself is left some.
 const MAPPINGS: usize = 64;
 /// Files that loading the agent has open at a time.
-const FILES: u64 = 3;
+const FILES: u64 = 2;
 /// Bytes of address space for the agent's file and its first mappings.
 const AGENT: u64 = 64 << 20;
 /// KiB of address space that the agent's file takes, which count as locked memory in a process that

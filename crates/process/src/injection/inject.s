@@ -47,7 +47,9 @@ calltap_call_start:
     xsave64 [rbx]
     cmp qword ptr [rip + calltap_call_end + {opens_files}], 0
     je calltap_call_directly
-# A new thread makes the call: the opener, which shares everything but the descriptor table.
+# A new thread makes the call: the opener, which shares everything but the descriptor table. This
+# thread gets another stack first, as a handler may run as soon as there are two.
+    lea rsp, [rbx + {result}]
     mov eax, {clone}
     mov edi, {opener_flags}
     lea rsi, [rbx + {scratch}]
@@ -58,9 +60,7 @@ calltap_call_start:
     test rax, rax
     jz calltap_call_opener
     js calltap_call_directly # the process may have no more threads
-# This thread waits, on a stack of its own for handlers, until the kernel has cleared the opener's
-# id: the opener has ended.
-    lea rsp, [rbx + {result}]
+# This thread waits until the kernel has cleared the opener's id: the opener has ended.
 calltap_call_await:
     mov edx, [rbx + {opener}]
     mov r12, [rbx + {outcome}]
@@ -93,6 +93,7 @@ calltap_call_quit:
     xor edi, edi
     syscall
 calltap_call_directly:
+    lea rsp, [rbx + {scratch}]
     call calltap_call_work
 7:
     mov eax, -1
