@@ -42,25 +42,6 @@ fn backtrace_and_the_unwinder_see_every_frame() {
     }
 }
 
-/// A thread may be interrupted at any instruction, by a signal whose handler unwinds: a profiler's,
-/// or that of a cancellation.
-#[test]
-fn the_unwinder_sees_every_frame_at_every_instruction() {
-    for (_, build) in matrix() {
-        let program = compile(build, &["steps.c"], &[]);
-        for clock in ["tsc", "coarse", "sparse"] {
-            for flags in flag_sets().into_iter().chain([vec!["--tracer", "profile"]]) {
-                let words = ["--clock", clock, "-F", "leaf,middle,outer", "--max-overhead", "none"];
-                let flags = [&words[..], &flags].concat();
-                let expect = Expect { uncounted: true, ..Expect::default() };
-                let recording = record(&program, &flags, &expect);
-                let output = &recording.run.stdout;
-                assert!(output.contains(", unwound, 0 wrong"), "{}: {output}", recording.what);
-            }
-        }
-    }
-}
-
 fn debugger(program: &Program, place: &str, flags: &[&str]) -> Vec<String> {
     let trace = program.directory().join("gdb.calltap");
     let mut command = Command::new("gdb");

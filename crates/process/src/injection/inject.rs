@@ -317,7 +317,8 @@ impl CodeCave {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         (regs.r10, regs.r8, regs.r9) = (flags as u64, u64::MAX, 0);
         let trip = thread.leave(regs)?;
-        match self.follow(text, thread, start + limit) {
+        let quit = call.opens_files.then(|| self.at + quit());
+        match self.follow(text, thread, start + limit, quit) {
             Ok(result) => {
                 thread.come_back(trip)?;
                 result.ok_or(Failed::NoMemory)
@@ -341,6 +342,7 @@ impl CodeCave {
         text: &mut ProcessText,
         thread: &mut StoppedThread,
         until: Instant,
+        quit: Option<u64>,
     ) -> Result<Option<u64>, Interrupted> {
         let (start, last) = (self.at, self.at + done());
         loop {
@@ -355,7 +357,6 @@ impl CodeCave {
         // The thread is not stopped while the function runs: on a busy machine each stop may cost
         // it its time slice.
         let (mut flag, returned) = ([0; 8], Avma(self.scratch + RETURNED));
-        let quit = self.at + quit();
         let regs =
             thread.run_until(until, quit, || text.read(returned, &mut flag).is_ok() && flag != [0; 8])?;
         if !(start..last).contains(&regs.rip) {

@@ -68,6 +68,8 @@ pub fn obstacle(pid: u32, ours: Ours) -> Option<NoBreakpoints> {
 /// pass.
 fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(NoBreakpoints, bool)> {
     let status = Status::of_thread(pid, tid).ok()?;
+    // An ended thread that its tracer has not reaped yet is still listed.
+    proc::state(tid).filter(|state| !proc::is_end(*state))?;
     let has = |set| status.signals(set).is_none_or(|signals| signals & SIGTRAP != 0);
     let lasting = match () {
         // A thread that could not be stopped in time stays traced until the thread of calltap that

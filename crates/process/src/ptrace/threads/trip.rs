@@ -58,16 +58,16 @@ impl StoppedThread {
     }
 
     /// Lets a thread that was sent away run freely until a condition holds, then stops it. Returns
-    /// its registers. An opener that it starts is traced until the condition holds; `quit` is the
-    /// address of the code that ends one.
+    /// its registers. If it starts an opener, `quit` is the address of the code that ends one, which is
+    /// traced until the condition holds.
     pub fn run_until(
         &mut self,
         until: Instant,
-        quit: u64,
+        quit: Option<u64>,
         mut is_so: impl FnMut() -> bool,
     ) -> Result<user_regs_struct, Interrupted> {
         const CLONE: i32 = libc::PTRACE_EVENT_CLONE;
-        self.trace_openers(true)?;
+        self.trace_openers(quit.is_some())?;
         resume(self.tid, Resume::Freely, 0)?;
         let (mut pauses, mut asked) = (Pauses::default(), false);
         let mut opener: Option<Opener> = None;
@@ -78,7 +78,7 @@ impl StoppedThread {
                 return Err(failed);
             }
             match wait::poll(self.tid) {
-                Report::Event(CLONE) => {
+                Report::Event(CLONE) if let Some(quit) = quit => {
                     self.trace_openers(false)?;
                     opener = Some(Opener::take(self, quit)?);
                     resume(self.tid, Resume::Freely, 0)?;
