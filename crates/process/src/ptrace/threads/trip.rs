@@ -58,8 +58,8 @@ impl StoppedThread {
     }
 
     /// Lets a thread that was sent away run freely until a condition holds, then stops it. Returns
-    /// its registers. If it starts an opener, `quit` is the address of the code that ends one, which is
-    /// traced until the condition holds.
+    /// its registers. If it starts an opener, `quit` is the address of the code that ends one,
+    /// which is traced until the condition holds.
     pub fn run_until(
         &mut self,
         until: Instant,
