@@ -11,11 +11,11 @@
 //! site:     jmp stub             [S] = R0                    rsp = S
 //! stub:     call entry           [S-8] = stub+5              rsp = S-8
 //!   entry:  shadow[S] = R0; [S] = stub+5; rsp = S; ret    -> stub+5, rsp = S+8
-//! stub+5:   call body            [S] = stub+11               the body sees the stack as compiled,
-//! arguments included body:   ret                                           -> stub+11, rsp = S+8
-//! stub+11:  call exit            [S] = stub+16               rsp = S exit:   [S-8] = stub+16; [S]
-//! = shadow[S]; ret         -> stub+16, rsp = S stub+16:  ret
-//! -> R0, predicted: every call had its ret
+//! stub+5:   call body            [S] = stub+11               the body sees the stack as compiled, arguments included
+//!   body:   ret                                           -> stub+11, rsp = S+8
+//! stub+11:  call exit            [S] = stub+16               rsp = S
+//!   exit:   [S-8] = stub+16; [S] = shadow[S]; ret         -> stub+16, rsp = S
+//! stub+16:  ret                                           -> R0, predicted: every call had its ret
 //! ```
 //!
 //! After a prologue (mcount) the site *calls* its stub, `entry` finds S at 8(%rbp) and puts stub+11

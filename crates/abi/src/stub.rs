@@ -4,10 +4,10 @@
 //!      call-through (graph)             entry only (function)        after the prologue (mcount)
 //!  0:  call entry                   2:  call entry               1:  call entry
 //!  5:  call body      6 bytes       7:  jmp body                 6:  ret
-//! 11:  call exit                                                11:  call exit      <- the
-//! function returns here 16:  ret                                                      16:  ret 17:
-//! jmp body       tail calls, and calls that are not recorded 24:  address of the body, where it is
-//! out of reach of a direct call
+//! 11:  call exit                                                11:  call exit      <- the function returns here
+//! 16:  ret                                                      16:  ret
+//! 17:  jmp body       tail calls, and calls that are not recorded
+//! 24:  address of the body, where it is out of reach of a direct call
 //! ```
 //!
 //! A function whose exits are rewritten has this stub:

@@ -7,11 +7,13 @@
 //!
 //! ```text
 //! word 0:   63       24 23   16 15    8 7      0
-//! +-----------+-------+-------+--------+     steps of the entry begin at word 1, those of the
-//! return at `exit` (0: none); | 0         | words | exit  | 0      |     `words` are in use
-//! +-----------+-------+-------+--------+ a step:   63       32 31   16 15    8 7      0
-//! +-----------+-------+-------+--------+ | offset    | 0     | n     | step   |     then, after
-//! IF, AND and INTERFACE, a word that is a constant +-----------+-------+-------+--------+
+//!          +-----------+-------+-------+--------+     steps of the entry begin at word 1, those of the return at `exit` (0: none);
+//!          | 0         | words | exit  | 0      |     `words` are in use
+//!          +-----------+-------+-------+--------+
+//! a step:   63       32 31   16 15    8 7      0
+//!          +-----------+-------+-------+--------+
+//!          | offset    | 0     | n     | step   |     then, after IF, AND and INTERFACE, a word that is a constant
+//!          +-----------+-------+-------+--------+
 //! ```
 //!
 //! The bytes that a program stores begin with two bytes that have a bit for each value, in order,

@@ -121,7 +121,7 @@ fn rename(file: &Path, name: &Path) -> io::Result<bool> {
     // The names are exchanged first: when one file replaces another, ext4 waits for milliseconds
     // until the new one is on the disk. Only then is it certain which file is replaced.
     match rename_with(RenameFlags::EXCHANGE) {
-        // The file has come meanwhile.
+        // Another recording has begun to write to that file meanwhile.
         Ok(()) if is_locked(file) => {
             rename_with(RenameFlags::EXCHANGE)?;
             return Ok(false);

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! batch PID barrier|quiet nothing|outside|stopped [jmp3f|int3] [after_int3]
-//! a batch begins: how it syncs, which demand is met, the transition, and whether interrupted
-//! batches may have left breakpoints site ADDRESS KIND BYTES FROM TO [RECOVER...]
-//! one of its changes; states are original, disabled, enabled:TARGET read ADDRESS BYTES write
-//! ADDRESS BYTES sync end of the batch poke PID ADDRESS BYTES
-//! a write outside of batches, to bytes that no thread executes
+//!                     a batch begins: how it syncs, which demand is met, the transition, and whether interrupted batches may have left breakpoints
+//! site ADDRESS KIND BYTES FROM TO [RECOVER...]                 one of its changes; states are original, disabled, enabled:TARGET
+//! read ADDRESS BYTES
+//! write ADDRESS BYTES
+//! sync
+//! end                                                          of the batch
+//! poke PID ADDRESS BYTES                                       a write outside of batches, to bytes that no thread executes
 //! ```
 
 use crate::address::Avma;

@@ -2,8 +2,8 @@
 //! execute it.
 //!
 //! ```text
-//! Original --normalize--> Disabled --switch--> Enabled    and back; a switch also leads from one
-//! target to another (the file)              one instruction      jmp or call
+//!   Original --normalize--> Disabled --switch--> Enabled    and back; a switch also leads from one target to another
+//!   (the file)              one instruction      jmp or call
 //! ```
 //!
 //! A switch takes three phases, each followed by a core-serializing barrier:

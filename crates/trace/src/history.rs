@@ -194,7 +194,7 @@ impl History {
             .chunk(Kind::States, thread, &span, &raw, &[], &mut bytes)
             .map_err(|source| Error::io(Path::new("(memory)"), "compress for", source))?;
         self.bytes += bytes.len() as u64;
-        // The record's times are not ticks. The newest clock pair is about as old.
+        // The times in the chunk are not ticks. The newest clock pair is about as old.
         let high = self.clocks.back().map_or(0, |pair| pair.ticks);
         self.pieces.push_back(Piece { thread, bytes: bytes.into(), high, counts: Counts::default() });
         self.threads.entry(thread).or_default().pieces += 1;

@@ -89,7 +89,7 @@ fn told(
         (true, offset) => vec![first, word(step::LOAD, case.size, i32::try_from(offset).ok()?)],
         (false, 0) => vec![first],
         (false, offset) if offset == u64::from(WORD) => vec![second],
-        // The second result's position depends on the other parts of the result.
+        // The position of the value depends on the other parts of the result.
         _ => return None,
     };
     let form = store(Form::Unsigned(case.size), steps, exit);

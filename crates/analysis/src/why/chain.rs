@@ -47,7 +47,7 @@ pub(crate) struct Chain {
 /// A wait in a chain.
 #[derive(Debug)]
 pub(crate) struct Waited {
-    /// Part of the link in the explained interval.
+    /// Part of the wait in the explained interval.
     pub(crate) ticks: u64,
     pub(crate) time: Span,
     pub(crate) within: Within,

@@ -426,7 +426,7 @@ fn rows_are_paired_like_single_events() {
             2 => ((next + 400, site), code::ENTRY),
             3..30 => ((next + 4, site), code::TAIL_ENTRY),
             30..40 => ((next + 4, site), code::NESTED_ENTRY),
-            // An exception leaves none to ten frames, some of which return nevertheless, as the
+            // A nonlocal exit leaves none to ten frames, some of which return nevertheless, as the
             // unwinder's do.
             40 => ((next + u64::from(site), 0), code::NONLOCAL),
             41..160 if stack.len() < 700 => ((next, site), code::ENTRY),

@@ -316,7 +316,7 @@ pub struct Displaced<'a> {
     entry: Option<(Svma, &'a [u8])>,
     /// Offsets of the instructions at the entry that leave the function.
     leaves: &'a [u8],
-    /// The function's exits in other parts.
+    /// The function's exits behind its entry.
     exits: &'a [Exit],
     /// Whether each call looks first whether its stack has room for a hook.
     guarded: bool,

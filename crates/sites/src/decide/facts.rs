@@ -65,7 +65,7 @@ pub(crate) struct FunctionFacts<'f> {
     pub function: &'f Function,
     /// The function in front of it.
     pub before: Option<&'f Function>,
-    /// Index of the row.
+    /// Index of the function.
     pub n: usize,
     pub address: u64,
     /// Address of its possible site: its beginning, or behind an `endbr64`.

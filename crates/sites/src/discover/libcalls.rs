@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! .plt.sec:  endbr64; [bnd] jmp *slot(%rip)             a stub beside .plt, which binds lazily
-//! .plt:      jmp *slot(%rip); push n; jmp first         binds lazily: the slot leads to the push
-//! at first .plt.got:  jmp *slot(%rip); nop                       bound at the start mold:
-//! endbr64; mov $n, %r11d; jmp *slot(%rip)
+//! .plt:      jmp *slot(%rip); push n; jmp first         binds lazily: the slot leads to the push at first
+//! .plt.got:  jmp *slot(%rip); nop                       bound at the start
+//! mold:      endbr64; mov $n, %r11d; jmp *slot(%rip)
 //! ```
 //!
 //! A program compiled with `-fno-plt`, as Rust programs are, calls through the words of the GOT

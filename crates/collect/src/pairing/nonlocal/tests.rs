@@ -36,9 +36,9 @@ fn a_nonlocal_exit_to_another_stack_leaves_the_frames_there_and_here_open() {
 fn a_nonlocal_exit_on_another_stack_leaves_the_frames_of_this_one_open() {
     // The catching function is recorded and returns.
     check("m@1 f@2 r@3 c@100001 t@100002 !@100002 /c@100001 /r@3 a@3 /a@3 /f@2 /m@1", "2 1 1 1 1");
-    // The resuming call is not recorded.
+    // The catching function is not recorded.
     check("m@1 f@2 r@3 t@100002 !@100002 /r@3 a@3 /a@3 /f@2 /m@1", "2 1 1 1");
-    // The resuming call is recorded, and goes on after the coroutine has yielded.
+    // The catching function is recorded, and goes on after the coroutine has yielded.
     check(
         "m@1 f@2 r@3 c@100001 t@100002 !@100002 /r@3 a@3 /a@3 r@3 t@100002 /t@100002 /c@100001",
         "3 1 =c 1 1",

@@ -112,7 +112,7 @@ fn coroutines_of_a_running_program_are_shown_with_their_tasks() {
         // Both began earlier, and wait between their runs.
         assert_eq!((number("worker", "futures"), number("worker", "tasks")), (2, 2), "3.{minor}");
         assert!(number("worker", "polls") > 4 && number("worker", "idle_ns") > 100_000_000, "3.{minor}");
-        // The other tasks await the future, once for each turn.
+        // The workers await `once`, once for each turn.
         assert_eq!(number("once", "tasks"), 0, "3.{minor}");
         assert!(number("once", "ready") > 2, "3.{minor}: {answer}");
         let (status, output, errors) = resident.end();

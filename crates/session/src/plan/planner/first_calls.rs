@@ -38,7 +38,7 @@ struct Failed {
     process: u32,
     /// The recorded return address.
     ip: u64,
-    /// Number of the call's record, which stays in the hash so that the address is not recorded
+    /// Number of the address's record, which stays in the hash so that the address is not recorded
     /// again.
     record: u32,
 }

@@ -130,7 +130,7 @@ impl Planner<'_> {
         let others = libraries.into_iter().filter(|file| !COMMON.contains(&stem(file).as_str()));
         let others: Vec<&Mapped> = others.collect();
         let largest = others.iter().copied().max_by_key(|file| file.text_bytes())?;
-        // The id of an interpreter may be smaller than that of a module loaded later.
+        // The library of an interpreter may be smaller than one that a module has loaded.
         let name = program.name();
         let letters = name.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
         let is_named = |file: &&Mapped| {
