@@ -185,7 +185,7 @@ fn info_names_damage_and_calls_left_out() {
         "kept       the recording kept only calls of f longer than 5.000 ms, and what these called (--slow)\n",
         "kept       the recording kept only calls of all functions, 2 levels deep: other calls are missing, \
          and callers' times include them\n",
-        "kept       the recording kept only calls for which the condition of their function holds: f@n > 5 (--if)\n",
+        "kept       the recording left out calls for which the condition of their function did not hold: f@n > 5 (--if)\n",
         "kept       from 1.000 ms on the recording kept all calls\n",
         "damage     12 events in 1 part of the file unreadable; the first: x.data: ",
     ] {

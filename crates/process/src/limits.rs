@@ -64,9 +64,9 @@ fn exhausted(target: &Target) -> Option<Reason> {
     let read = |name: &str| fs::read_to_string(place.join(name)).unwrap_or_default();
     let limits = read("limits");
     // An opener, which a seccomp filter may forbid, has an empty descriptor table.
-    let is_filtered = proc::threads(target.pid).into_iter().any(proc::is_filtered);
+    let is_filtered = || proc::threads(target.pid).into_iter().any(proc::is_filtered);
     let may_open = soft_limit(&limits, "Max open files").is_none_or(|most| most >= FILES);
-    if !may_open || is_filtered && lacks_descriptors(target.pid) {
+    if !may_open || lacks_descriptors(target.pid) && is_filtered() {
         return Some(Reason::NoFiles);
     }
     let status = proc::status(target.pid).unwrap_or_default();

@@ -78,6 +78,11 @@ pub fn count_threads(pid: u32) -> Option<usize> {
     fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink().checked_sub(2).map(|count| count as usize)
 }
 
+/// Whether a process has one thread. Tasks of the kernel do not count.
+pub fn has_one_thread(pid: u32) -> bool {
+    threads(pid).len() == 1
+}
+
 /// Milliseconds of a clock tick, the unit of times in stat files: USER_HZ is 100 on x86-64.
 const TICK_MS: u64 = 10;
 

@@ -58,7 +58,7 @@ const THREAD: u64 = (libc::CLONE_VM
 
 /// Clone flags of an [opener](crate::injection::inject). It leaves the descriptor table afterwards,
 /// so that the kernel copies none.
-pub const OPENER: i32 = THREAD as i32 | libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_CLEARTID;
+pub const OPENER_FLAGS: i32 = THREAD as i32 | libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_CLEARTID;
 
 /// All calls, from the first of a hijacked thread to the last of detaching.
 const CALLS: &[Call] = &[
@@ -108,7 +108,7 @@ const ASKING: Call = perhaps("prctl", libc::SYS_prctl, &[(0, libc::PR_GET_TSC as
 
 /// Made by an [opener](crate::injection::inject), or to start one.
 const OPENING: [Call; 3] = [
-    perhaps("clone", libc::SYS_clone, &[(0, OPENER as u64)]),
+    perhaps("clone", libc::SYS_clone, &[(0, OPENER_FLAGS as u64)]),
     perhaps("close_range", libc::SYS_close_range, &[(0, 0), (2, libc::CLOSE_RANGE_UNSHARE as u64)]),
     perhaps("unshare", libc::SYS_unshare, &[(0, libc::CLONE_FILES as u64)]),
 ];

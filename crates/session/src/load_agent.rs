@@ -387,11 +387,8 @@ fn map_agent(
     let path = directory.agent();
     let (function, arguments, string) =
         inferior.place.mapping_call(path.as_os_str().as_encoded_bytes(), &placement.mappings);
-    let mapped = inferior.call(
-        thread,
-        &Call { function, arguments, string: &string, complaint: 0, let_in: 0, opens_files: true },
-        CALL,
-    );
+    let call = Call { string: &string, opens_files: true, ..Call::new(function, arguments) };
+    let mapped = inferior.call(thread, &call, CALL);
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = LoadedAgent::find(&inferior.regions, &mut inferior.text);
     match mapped.map_err(|failed| target.refuse(failed))? as i64 {
@@ -441,8 +438,7 @@ fn join(
     }
     // A thread that outlives the stop would make the program's own `unshare` and `setns` fail,
     // which the kernel refuses to a process of several threads.
-    let is_alone = proc::threads(target.pid).len() == 1;
-    let register = if is_alone { remote::REGISTER_ALONE } else { remote::REGISTER };
+    let register = if proc::has_one_thread(target.pid) { remote::REGISTER_ALONE } else { remote::REGISTER };
     inferior.remote(thread, register, Path::new("")).map_err(|failed| explained(failed).into())
 }
 

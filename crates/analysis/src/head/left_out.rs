@@ -41,7 +41,7 @@ fn slow_calls(rules: &[SlowRule]) -> Option<String> {
 fn conditions(conditions: &[String]) -> Option<String> {
     let all = one_line(&conditions.join(", ")).into_owned();
     (!all.is_empty()).then(|| {
-        format!("the recording kept only calls for which the condition of their function holds: {all} (--if)")
+        format!("the recording left out calls for which the condition of their function did not hold: {all} (--if)")
     })
 }
 

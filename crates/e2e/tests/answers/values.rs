@@ -152,7 +152,7 @@ fn only_calls_for_which_a_condition_holds_are_recorded() {
                 .sum::<u64>()
         };
         assert_eq!((count(function), count("floats")), (calls, 3), "{condition}");
-        let left_out = format!("for which the condition of their function holds: {condition} (--if)");
+        let left_out = format!("for which the condition of their function did not hold: {condition} (--if)");
         for view in ["report", "latency", "info"] {
             let trace = recording.trace.to_string_lossy();
             let words: &[&str] = if view == "latency" { &[view, "floats", &trace] } else { &[view, &trace] };

@@ -292,7 +292,7 @@ fn has_control_block(pid: u32, thread: &StoppedThread, text: &mut ProcessText) -
     let id = word(ID).map(|word| word as u32);
     let is_id = id == Some(proc::inner_id(pid, thread.tid).unwrap_or(thread.tid));
     // The only thread of a process that was forked without the C library has its parent's id there.
-    let is_parents = || id.is_some_and(|id| id != 0) && proc::threads(pid).len() == 1;
+    let is_parents = || id.is_some_and(|id| id != 0) && proc::has_one_thread(pid);
     pointer != 0 && word(ITSELF) == Some(pointer) && (is_id || is_parents())
 }
 

@@ -97,19 +97,17 @@ impl<'a> Inferior<'a> {
     /// `unshare` fail until the kernel has removed that thread.
     fn needs_opener(&self) -> bool {
         let pid = self.target.pid;
-        proc::threads(pid).len() != 1 || limits::lacks_descriptors(pid)
+        !proc::has_one_thread(pid) || limits::lacks_descriptors(pid)
     }
 
     /// Makes a thread call an operation of the agent.
     pub fn remote(&mut self, thread: &mut StoppedThread, operation: u32, path: &Path) -> Result<(), Failed> {
         let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
+        let arguments = [u64::from(operation), self.place.string_address()];
         let call = Call {
-            function: function.ok_or(Failed::NoAgent)?,
-            arguments: [u64::from(operation), self.place.string_address()],
             string: path.as_os_str().as_encoded_bytes(),
-            complaint: 0,
-            let_in: 0,
             opens_files: matches!(operation, remote::JOIN | remote::MAP),
+            ..Call::new(function.ok_or(Failed::NoAgent)?, arguments)
         };
         self.call(thread, &call, CALL).map(drop)
     }

@@ -30,7 +30,7 @@ use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{Interrupted, NotHeld, StoppedThread};
 use crate::reason::Reason;
-use crate::seccomp::OPENER as OPENER_FLAGS;
+use crate::seccomp::OPENER_FLAGS;
 use calltap_abi::{PAGE, USER_END};
 use calltap_patch::{Avma, Text};
 use nix::libc::user_regs_struct;

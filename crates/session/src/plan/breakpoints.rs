@@ -38,7 +38,7 @@ const SIGTRAP: u64 = 1 << 4;
 /// How long to check a passing obstacle again. A thread that starts, or starts another, blocks all
 /// signals for a moment, in which it runs only the C library; and a child that shares its parent's
 /// memory mostly executes another program soon.
-const MOMENT: Duration = Duration::from_secs(2);
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// State of calltap in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 //! a fault of the code ends the opener and not the program.
 
 use super::helper_tracer::request;
-use super::stop::{LONG_PATIENCE, Pauses, Resume, lost, resume};
+use super::stop::{LONG_PATIENCE, Pauses, Resume, lost, registers, resume};
 use super::{Interrupted, NotHeld, StoppedThread};
 use crate::ptrace::tracees;
 use crate::ptrace::wait::{self, Report};
@@ -64,7 +64,7 @@ impl Opener {
     /// Ends a stopped opener, and waits for its end.
     fn end(&mut self) -> Result<(), NotHeld> {
         let tid = self.thread.tid;
-        let regs = request(tid, ptrace::getregs).map_err(|errno| lost(tid, errno))?;
+        let regs = registers(tid)?;
         self.thread.set(user_regs_struct { rip: self.quit, orig_rax: u64::MAX, ..regs })?;
         resume(tid, Resume::Freely, 0)?;
         let (start, mut pauses) = (Instant::now(), Pauses::default());
