@@ -60,8 +60,8 @@ pub fn assert_documented(all: &[(&str, &str, &str)]) {
     }
 }
 
-/// Returns a document with other rows in the table that has most of these codes: two tables may have
-/// one in common.
+/// Returns a document with other rows in the table that has most of these codes: two tables may
+/// have one in common.
 fn with_rows(document: &str, codes: &HashSet<&str>, rows: &str) -> String {
     let is_row = |line: &str| line.starts_with("| `");
     let is_known = |line: &&&str| line.split('`').nth(1).is_some_and(|code| codes.contains(code));
