@@ -77,7 +77,7 @@ fn paths_are_listed_separately() {
             g
             f
 
-        1 call; of them without a duration: 1 running
+        1 call; of them without a duration: 1 open at the end
             main
             g
             f

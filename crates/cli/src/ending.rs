@@ -21,7 +21,7 @@ pub fn line(error: &anyhow::Error) -> String {
 }
 
 /// Removes the numbers of errors that the standard library adds to their names: `(os error 2)`.
-fn without_numbers(line: &str) -> String {
+pub fn without_numbers(line: &str) -> String {
     let mut pieces = line.split(" (os error ");
     let mut text = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {

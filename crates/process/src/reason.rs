@@ -157,7 +157,7 @@ calltap_sites::reasons! {
     OtherSilent = "other-silent",
         "its controller does not answer another calltap command either", "wait, or end that calltap";
     NotAttached = "not-attached",
-        "calltap is not attached to it: 'calltap attach -p PID' attaches, and 'calltap record -p PID' records", "calltap attach, or calltap record";
+        "calltap is not attached to it: 'calltap status' lists the attached processes, 'calltap attach -p PID' attaches", "calltap attach, or calltap record";
     AnothersSession { user: u32 } = "anothers-session",
         "a calltap of user {user} is attached to it", "run calltap as that user, or as root";
     Killed = "killed",

@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 mod events;
+mod execs;
 mod functions;
 mod guard;
 mod incidents;
@@ -28,6 +29,7 @@ mod tracefs;
 mod tracepoints;
 mod wakings;
 
+pub use execs::Execs;
 pub use functions::{CLOCK, Functions, NoFunctions, Tracer};
 pub use incidents::{Incidents, incidents};
 pub use names::Names;
@@ -81,6 +83,26 @@ mod tests {
         sched.rest_of(tid, &mut see);
         assert!(!sched.take_threads().contains(&tid) && sched.lost() == 0);
         assert!(slept >= 100_000_000, "{slept} ns");
+    }
+
+    /// A shell executes a program in a child, and then in its own process.
+    #[test]
+    fn the_first_of_two_executed_programs_is_named() {
+        let mut execs = match Execs::of(std::process::id()) {
+            Ok(execs) => execs,
+            Err(cause) => {
+                let _ = writeln!(io::stderr(), "SKIPPED: {cause:?}");
+                return;
+            }
+        };
+        assert_eq!(execs.first(), None);
+        // The event belongs to the threads that exist now and to those that they start.
+        let thread = std::thread::spawn(|| {
+            let shell = std::process::Command::new("sh").args(["-c", "sleep 0; exec true"]).status();
+            assert!(shell.unwrap().success());
+        });
+        thread.join().unwrap();
+        assert_eq!(execs.first().as_deref(), Some("sh"));
     }
 
     /// A reader waits for its writer: the waking names the writer, and the system calls are the

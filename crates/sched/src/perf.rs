@@ -32,6 +32,8 @@ pub(crate) enum PerfEvent {
     Tracepoint(u64),
     /// Only the records that come with [`Scope::All`].
     Processes,
+    /// Programs that are executed.
+    Execs,
     /// Page faults with their addresses: major ones, which read from a disk, or minor ones.
     PageFaults { major: bool },
     /// The processors on which a thread is switched in.
@@ -64,6 +66,13 @@ fn describe(attr: &mut perf_event_attr, kind: PerfEvent) {
         PerfEvent::Processes => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
+        }
+        PerfEvent::Execs => {
+            attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+            attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
+            attr.set_comm(1);
+            attr.set_comm_exec(1);
+            attr.set_exclude_kernel(1);
         }
         PerfEvent::PageFaults { major } => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;

@@ -6,8 +6,8 @@
 use crate::thread_event::{ThreadEvent, ThreadEventKind};
 use calltap_trace::{RunState, Switch};
 use perf_event_open_sys::bindings::{
-    PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT,
-    PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SAMPLE, PERF_RECORD_SWITCH,
+    PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_COMM_EXEC,
+    PERF_RECORD_MISC_SWITCH_OUT, PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SAMPLE, PERF_RECORD_SWITCH,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -53,6 +53,8 @@ struct Life {
 const HEADER: usize = size_of::<Header>();
 /// Size of a record of a context switch.
 pub(crate) const SWITCH: usize = HEADER + size_of::<SampleId>();
+/// Maximum size of a record of an executed program: its name has up to 16 bytes.
+pub(crate) const EXEC: usize = SWITCH + size_of::<Named>() + 16;
 const LOST: usize = SWITCH + size_of::<Lost>();
 
 /// A decoded record.
@@ -219,6 +221,18 @@ pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
         let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
         if let Some(task) = task(header.kind, rest) {
             take(time, task);
+        }
+    });
+}
+
+/// Passes the processes that executed a program to `take`: id, time, and name of the program.
+pub(crate) fn read_execs(bytes: &[u8], take: &mut dyn FnMut(u32, u64, &[u8])) {
+    each(bytes, &mut |header, body| {
+        // Other records are about a process that gave itself a name.
+        let is_exec = u32::from(header.misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
+        let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
+        if let Some(Task::Named { pid, name }) = task(header.kind, rest).filter(|_| is_exec) {
+            take(pid, time, name);
         }
     });
 }

@@ -9,7 +9,7 @@ use calltap_patch::HookSet;
 use calltap_sites::types::Types;
 use calltap_sites::{Function, Returns, SiteForm, Watch};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{DescribedFunction, Program, READY, Reason, Trouble, is_readied, readied};
+use calltap_values::{DescribedFunction, Program, READY, Reason, is_readied, readied};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -25,7 +25,9 @@ pub struct SiteRequest {
     /// Program that reads values of its calls.
     pub program: Option<Arc<Program>>,
     /// The reason why values cannot be read.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<Reason>,
+    /// Whether its calls are recorded on a condition, which the program evaluates.
+    pub is_conditional: bool,
     /// Whether the tracers want more than they can have, as only the function's entry can be
     /// traced.
     pub cut: bool,
@@ -62,8 +64,14 @@ impl SiteRequest {
         self.hook_set = self.hook_set.on_small_stack();
         // The user did not ask for the value by which wakers of goroutines are known.
         if self.program.take().is_some_and(|program| !is_readied(&program)) {
-            self.trouble = Some(why.into());
+            self.trouble = Some(why);
         }
+    }
+
+    /// Whether its condition cannot be evaluated: then no call is known to fulfil it, and the
+    /// function is not traced.
+    pub fn is_undecided(&self) -> bool {
+        self.is_conditional && self.program.is_none()
     }
 }
 
@@ -172,12 +180,20 @@ impl ParsedSelection {
         };
         let (program, trouble) = match self.selector.values(function, module, &known) {
             Ok(program) => (program, None),
-            Err(Trouble { why: Reason::NoArguments | Reason::NoNames { .. }, undecided }) if is_altered() => {
-                (None, Some(Trouble { why: Reason::Altered, undecided }))
+            Err(Reason::NoArguments | Reason::NoNames { .. }) if is_altered() => {
+                (None, Some(Reason::Altered))
             }
             Err(why) => (None, Some(why)),
         };
-        Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, purpose: Purpose::Trace })
+        Some(SiteRequest {
+            tracers,
+            hook_set,
+            program,
+            trouble,
+            is_conditional: self.selector.is_conditional(function, module),
+            cut: false,
+            purpose: Purpose::Trace,
+        })
     }
 
     /// Whether values of a function's calls are to be read.
@@ -192,8 +208,8 @@ impl ParsedSelection {
         function: &Function,
         module: ModuleNames<'_>,
         typed: Typed<'_>,
-    ) -> (Option<Arc<Program>>, Option<Trouble>) {
-        let refused = || (None, Some(Trouble::from(Reason::GoFunction)));
+    ) -> (Option<Arc<Program>>, Option<Reason>) {
+        let refused = || (None, Some(Reason::GoFunction));
         if !self.reads(function, module) {
             return (woken_goroutine(function), None);
         }
@@ -203,7 +219,9 @@ impl ParsedSelection {
             let name = types.name(function.address);
             signature.go_results.is_some().then_some(DescribedFunction { types, signature, name })
         };
-        let Some(known) = known().filter(|_| !self.selector.has_conditions()) else { return refused() };
+        let Some(known) = known().filter(|_| !self.selector.is_conditional(function, module)) else {
+            return refused();
+        };
         match self.selector.values(function, module, &|| Some(known.clone())) {
             Ok(Some(program)) if program.captured.unwinds() => refused(),
             Ok(program) => (program, None),
@@ -229,6 +247,7 @@ impl ParsedSelection {
             hook_set,
             program: None,
             trouble: None,
+            is_conditional: false,
             cut: false,
             purpose: Purpose::Evaluate,
         };
@@ -248,6 +267,7 @@ impl ParsedSelection {
             hook_set,
             program: None,
             trouble: None,
+            is_conditional: false,
             cut: false,
             purpose: Purpose::Watch,
         })
@@ -262,13 +282,14 @@ impl ParsedSelection {
         hook_set: HookSet,
         why: Reason,
     ) -> SiteRequest {
-        let trouble = self.reads(function, module).then(|| Trouble::from(why));
+        let trouble = self.reads(function, module).then_some(why);
         let cut = hook_set != HookSet::FUNCTION;
         SiteRequest {
             tracers,
             hook_set: hook_set.on_small_stack(),
             program: None,
             trouble,
+            is_conditional: self.selector.is_conditional(function, module),
             cut,
             purpose: Purpose::Trace,
         }

@@ -7,7 +7,7 @@ use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection, is
 use calltap_names::{FunctionNames, GlobSet, ModuleNames, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{DescribedFunction, Program, Reason, Rules, Trouble};
+use calltap_values::{DescribedFunction, Program, Reason, Rules};
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
@@ -165,7 +165,7 @@ impl Selector {
         function: &Function,
         module: ModuleNames<'_>,
         known: &dyn Fn() -> Option<DescribedFunction>,
-    ) -> Result<Option<Arc<Program>>, Trouble> {
+    ) -> Result<Option<Arc<Program>>, Reason> {
         if self.rules.is_empty() {
             return Ok(None);
         }
@@ -173,9 +173,10 @@ impl Selector {
         self.rules.of(&|word| word.matches(&names), function.poll.as_ref(), known)
     }
 
-    /// Whether calls are recorded on conditions.
-    pub fn has_conditions(&self) -> bool {
-        self.rules.have_conditions()
+    /// Whether the calls of a function are recorded on a condition.
+    pub fn is_conditional(&self, function: &Function, module: ModuleNames<'_>) -> bool {
+        let names = names_of(function, module);
+        self.rules.have_condition_for(&|word| word.matches(&names))
     }
 
     /// Determines the reach of the selection among the candidates. Returns whether it includes

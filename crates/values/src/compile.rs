@@ -12,21 +12,6 @@ use calltap_trace::{Captured, Value, ValueForm};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The reason why no value of a function can be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trouble {
-    /// The reason.
-    pub why: Reason,
-    /// Whether a condition cannot be decided: then no call fulfils it.
-    pub undecided: bool,
-}
-
-impl From<Reason> for Trouble {
-    fn from(why: Reason) -> Trouble {
-        Trouble { why, undecided: false }
-    }
-}
-
 /// Bytes of text that are read unless the user gives a number.
 const TEXT_BYTES: u8 = 64;
 /// A value computed by the steps so far.
@@ -55,10 +40,10 @@ pub fn compile(
     results: &[&Rule],
     conditions: &[&Condition],
     known: Option<&DescribedFunction>,
-) -> Result<Option<Program>, Trouble> {
+) -> Result<Option<Program>, Reason> {
     let mut builder = Builder::default();
     for term in conditions.iter().flat_map(|condition| &condition.terms) {
-        decide(term, known, &mut builder.entry).map_err(|why| Trouble { why, undecided: true })?;
+        decide(term, known, &mut builder.entry)?;
     }
     if let Some(poll) = poll {
         about_future(poll, known, &mut builder.captured, &mut builder.entry, &mut builder.exit);
@@ -69,7 +54,7 @@ pub fn compile(
     for rule in results {
         builder.add_results(rule, known)?;
     }
-    Ok(builder.finish()?)
+    builder.finish()
 }
 
 /// A program that is being built.

@@ -14,7 +14,6 @@ mod steps;
 mod syntax;
 pub mod words;
 
-pub use compile::Trouble;
 pub use go::{READY, is_readied, readied};
 pub use program::Program;
 pub use reason::{Reason, Reasons};
@@ -54,9 +53,10 @@ impl Rules {
         self.arguments.is_empty() && self.results.is_empty() && self.conditions.is_empty() && !self.futures
     }
 
-    /// Whether there are conditions.
-    pub fn have_conditions(&self) -> bool {
-        !self.conditions.is_empty()
+    /// Whether the calls of a function are recorded on a condition. `is`: whether a word matches
+    /// the function's names.
+    pub fn have_condition_for(&self, is: &dyn Fn(&Word) -> bool) -> bool {
+        self.conditions.iter().any(|condition| condition.glob.as_ref().is_none_or(is))
     }
 
     /// Returns the globs of the functions that the rules name.
@@ -72,7 +72,7 @@ impl Rules {
         is: &dyn Fn(&Word) -> bool,
         poll: Option<&Poll>,
         known: &dyn Fn() -> Option<DescribedFunction>,
-    ) -> Result<Option<Arc<Program>>, Trouble> {
+    ) -> Result<Option<Arc<Program>>, Reason> {
         let arguments: Vec<&Rule> = self.arguments.iter().filter(|rule| is(&rule.glob)).collect();
         let results: Vec<&Rule> = self.results.iter().filter(|rule| is(&rule.glob)).collect();
         let conditions: Vec<&Condition> =

@@ -62,7 +62,7 @@ fn compiled(words: [&str; 3]) -> Result<std::sync::Arc<calltap_values::Program>,
     let list = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
     let [arguments, results, conditions] = words.map(list);
     let rules = Rules::new(&arguments, &results, &conditions).map_err(|why| why.to_string())?;
-    let program = rules.of(&|_| true, None, &|| None).map_err(|trouble| trouble.why.to_string())?;
+    let program = rules.of(&|_| true, None, &|| None).map_err(|why| why.to_string())?;
     program.ok_or_else(|| "nothing to read".to_owned())
 }
 

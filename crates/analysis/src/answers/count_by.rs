@@ -57,6 +57,11 @@ impl Question for CountBy {
         *self.rows.entry((ended.function, who)).or_default() += 1;
     }
 
+    fn marked(&mut self, known: &mut QueryContext, call: &EndedCall<'_>) -> bool {
+        self.ended(known, call);
+        true
+    }
+
     fn text(&self, known: &QueryContext) -> String {
         let rows = self.rows(known);
         let shown = self.limit.unwrap_or(rows.len()).min(rows.len());

@@ -33,10 +33,14 @@ impl CutCalls {
         ENDINGS.iter().map(|ending| ending.name()).zip(self.0).filter(|(_, number)| *number > 0)
     }
 
-    /// Returns the numbers as text, `; of them without a duration: 2 left, 1 running`; empty if
+    /// Returns the numbers as text, `; of them without a duration: 2 left, 1 open at the end`; empty if
     /// there are none.
     pub(super) fn text(&self) -> String {
-        let number = |(name, number): (&str, u64)| format!("{} {}", count(number), name.replace('_', " "));
+        let number = |(name, number): (&str, u64)| {
+            // A program that has ended runs no more: its calls were open at its end.
+            let name = if name == Ending::Running.name() { "open at the end" } else { name };
+            format!("{} {}", count(number), name.replace('_', " "))
+        };
         let numbers: Vec<String> = self.numbers().map(number).collect();
         if numbers.is_empty() {
             String::new()
@@ -64,7 +68,7 @@ mod tests {
             cut.add(ending);
         }
         assert_eq!(cut.total(), 4);
-        assert_eq!(cut.text(), "; of them without a duration: 2 left, 1 running, 1 thread ended");
+        assert_eq!(cut.text(), "; of them without a duration: 2 left, 1 open at the end, 1 thread ended");
         assert_eq!(cut.json(), serde_json::json!({ "left": 2, "running": 1, "thread_ended": 1 }));
     }
 }

@@ -151,6 +151,11 @@ impl Question for Histogram {
         }
     }
 
+    fn marked(&mut self, known: &mut QueryContext, call: &EndedCall<'_>) -> bool {
+        self.ended(known, call);
+        true
+    }
+
     fn text(&self, known: &QueryContext) -> String {
         let mut text = if self.around > 0 { AROUND.to_owned() } else { String::new() };
         for ((function, item, who), row) in self.rows(known) {

@@ -32,6 +32,7 @@ pub use lines::{Form, Lines};
 pub use span::{Side, Spans};
 pub use stacks::Stacks;
 
+use crate::off::Off;
 use crate::sources::drive::{Progress, feed_batch, stack_of};
 use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
@@ -112,6 +113,12 @@ pub trait Question: Send {
     /// Called when a call ends or is cut ([`Ending::is_cut`]).
     fn ended(&mut self, _known: &mut QueryContext, _ended: &EndedCall<'_>) {}
 
+    /// Called with a call of which only the entry is recorded: its duration is 0. Returns whether
+    /// the answer counts it.
+    fn marked(&mut self, _known: &mut QueryContext, _call: &EndedCall<'_>) -> bool {
+        false
+    }
+
     /// Called once, after the last event.
     fn finish(&mut self, _known: &QueryContext) {}
 
@@ -191,6 +198,43 @@ struct Forwarder<'a> {
     before: u64,
 }
 
+impl Forwarder<'_> {
+    /// Forwards a call of which only the entry is recorded. Returns whether the answer counts it.
+    fn mark_counts(
+        &mut self,
+        thread: ThreadId,
+        function: Function,
+        enter: &Enter,
+        arguments: &[FormattedValue],
+    ) -> bool {
+        let callers = self.values.callers.take();
+        let call = Call {
+            site: enter.site,
+            caller: None,
+            start: enter.ticks,
+            end: enter.ticks,
+            total: 0,
+            self_ticks: 0,
+            depth: enter.depth,
+            ending: Ending::Outside,
+            off: Off::default(),
+            self_off: Off::default(),
+        };
+        let marked = EndedCall {
+            thread,
+            function,
+            call: &call,
+            below: self.frames,
+            arguments,
+            results: &[],
+            callers: callers.as_ref(),
+            outermost: true,
+            parent: enter.parent,
+        };
+        self.question.marked(self.known, &marked)
+    }
+}
+
 impl Visitor for Forwarder<'_> {
     fn values(&mut self, thread: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
         self.values.next = self.known.values(thread, site, returns, bytes);
@@ -256,7 +300,9 @@ impl Visitor for Forwarder<'_> {
             let entered = Entered { thread, function, ticks: enter.ticks, arguments: &arguments };
             self.question.entered(self.known, &entered);
             self.question.enter(function);
-            self.known.entries_only.add(function);
+            if !self.mark_counts(thread, function, enter, &arguments) {
+                self.known.entries_only.add(function);
+            }
         }
     }
 

@@ -146,6 +146,9 @@ impl Kind {
         if functions.iter().any(String::is_empty) {
             bail!("the name of a function is empty");
         }
+        if let Some(excluded) = functions.iter().find_map(|word| word.strip_prefix('!')) {
+            bail!("'!{excluded}': calltap {name} takes no '!'; '-N {excluded}' leaves functions out");
+        }
         if let Some(items) = arguments.texts("arguments").iter().find(|items| items.contains('@')) {
             bail!(
                 "-A '{items}': values belong to the watched functions, and are named without them: '-A arg1/s'"

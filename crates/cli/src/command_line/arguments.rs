@@ -99,11 +99,16 @@ impl Arguments {
         self.words(name).pop().map(PathBuf::from)
     }
 
-    /// Refuses empty names of files and programs, as a script passes them for an unset variable.
+    /// Refuses empty names of files, programs and functions, as a script passes them for an unset variable.
     pub fn refuse_empty_names(&self, command: &str) -> anyhow::Result<()> {
         let has_empty = |flag: &&&str| self.words(flag).iter().any(|word| word.is_empty());
         if let Some(flag) = ["output", "input", "base", "save", "patch-log"].iter().find(has_empty) {
             anyhow::bail!("--{flag}: the name of the file is empty");
+        }
+        for flag in ["filter", "notrace", "function"] {
+            if self.names(flag).iter().any(String::is_empty) {
+                anyhow::bail!("--{flag}: the name of a function is empty");
+            }
         }
         let named = match command {
             "record" | "run" | "exec" => "program",

@@ -55,6 +55,10 @@ fn near_option(name: &str, command: &str) -> Option<String> {
     if let Some(flag) = flags(command).find(|flag| flag.value.is_some() && flag.value == value.as_deref()) {
         return Some(format!("--{}", flag.long));
     }
+    // `--to` of export names a format, so the end of a part has another name.
+    if name == "--to" && flags(command).any(|flag| flag.long == "until") {
+        return Some("--until".to_owned());
+    }
     let known: Vec<String> = flags(command).map(|flag| format!("--{}", flag.long)).collect();
     nearest_names(name, known.iter().map(String::as_str), 1).pop().map(str::to_owned)
 }
@@ -162,5 +166,6 @@ mod tests {
         assert_eq!(no_option("-q", "report"), "-q: no option of report");
         assert_eq!(no_option("--follw", "record"), "--follw: no option of record; is it --follow?");
         assert_eq!(no_option("--format", "export"), "--format: no option of export; is it --to?");
+        assert_eq!(no_option("--to", "replay"), "--to: no option of replay; is it --until?");
     }
 }

@@ -2,7 +2,7 @@
 //! that the compiler wrote, as `recordmcount` does.
 
 use crate::command_line::arguments::Arguments;
-use crate::ending::end_as;
+use crate::ending::{end_as, without_numbers};
 use crate::tools::recordmcount;
 use anyhow::Result;
 use rustix::io::Errno;
@@ -65,7 +65,7 @@ fn add_list(object: &Path) -> Result<()> {
 }
 
 fn not_run(compiler: &OsStr, error: &io::Error) -> ExitCode {
-    tell!("calltap: {}: {error}", compiler.display());
+    tell!("calltap: {}: {}", compiler.display(), without_numbers(&error.to_string()));
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 

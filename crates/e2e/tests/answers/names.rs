@@ -112,6 +112,7 @@ fn programs_that_end_at_once_are_noticed_after_an_exec() {
         let forms = [
             format!("{wrapper} ran another program, "),
             format!("{wrapper} ended under the name {last}: "),
+            format!("{wrapper} executed a program named "),
             format!("{wrapper} ran other processes, "),
         ];
         assert!(forms.iter().any(|form| said.contains(form)) && said.contains("record --follow"), "{said}");

@@ -291,6 +291,21 @@ fn unreadable_values_of_running_process_are_refused_in_one_line() {
     }
 }
 
+// Only the entry of `frame_dummy`, which the compiler adds, can be recorded: the hook for that
+// evaluates no condition.
+#[test]
+fn a_function_whose_condition_cannot_be_evaluated_is_not_traced() {
+    let program = compile(&BARE[0], &["requests.c"], &[]);
+    let all = record(&program, &[], &Expect::default()).rows();
+    let has = |rows: &[Value], name: &str| rows.iter().any(|row| row["function"] == name);
+    assert!(has(&all, "frame_dummy") && has(&all, "main"), "{all:?}");
+    let recording = record(&program, &["--if", "arg1 > 0"], &Expect::default());
+    let rows = recording.rows();
+    assert!(!has(&rows, "frame_dummy") && has(&rows, "main"), "{rows:?}");
+    let said = &recording.run.stderr;
+    assert!(said.contains("is not traced, as --if cannot be evaluated for its calls: its returns"), "{said}");
+}
+
 #[test]
 fn a_function_with_a_cold_part_has_its_arguments_whichever_part_runs() {
     if !have("gcc") {

@@ -43,6 +43,9 @@ step() {
 (
     . /script
     echo "@end"
+    # The kernel waits for the port's own queue of 16 bytes for milliseconds only, and on a busy machine
+    # these may be lost.
+    printf '%064d\n' 0
 ) >/dev/ttyS1 2>&1
 # Waits until all of it is written, which closing the port does not while another process has it open.
 stty -F /dev/ttyS1 raw
@@ -153,6 +156,12 @@ impl Steps {
     }
 }
 
+/// Returns the last lines of an output.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
+}
+
 /// Runs a script of `step NAME COMMAND...` on a machine with this kernel.
 pub fn run_script(kernel: &Path, programs: &[&Path], script: &str) -> Steps {
     let directory = TempDir::new().expect("a directory");
@@ -170,13 +179,15 @@ pub fn run_script(kernel: &Path, programs: &[&Path], script: &str) -> Steps {
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let said = read("said");
+    // The kernel's last lines come first: they tell why the machine ended before the script.
     assert!(
         !is_late && ended.status.success() && said.contains("@end"),
-        "{}: late {is_late}, {:?} {}\n{said}\n{}",
+        "{}: late {is_late}, {:?} {}\n{}\n{}",
         kernel.display(),
         ended.status,
         ended.stderr,
-        read("console")
+        last_lines(&read("console")),
+        last_lines(&said)
     );
     Steps::parse(&said)
 }

@@ -1,7 +1,8 @@
 //! Detects that a traced program executes another program, so that calltap can suggest `--follow`.
 //!
-//! A thread polls `/proc` and sees most programs, with their names. The exit record of the process
-//! (its name, and whether it had children) reveals those that ended between two polls.
+//! A thread polls `/proc` and sees most programs, with the names of their files. The kernel records
+//! all programs, by shorter names, where it allows it; elsewhere the exit record of the process (its
+//! name, and whether it had children) reveals those that ended between two polls.
 
 use crate::options::Options;
 use crate::plan::program::Program;
@@ -9,6 +10,7 @@ use calltap_collect::shm::Shared;
 use calltap_names::printable;
 use calltap_process::memory::text::MemoryWatch;
 use calltap_process::proc::{self, Ended};
+use calltap_sched::Execs;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,6 +45,8 @@ pub(crate) struct ExecWatch {
     arguments: Vec<String>,
     pid: u32,
     own: Option<Own>,
+    /// The programs that the process and its descendants execute, where the kernel records them.
+    execs: Option<Execs>,
     /// Whether other programs are followed.
     is_followed: bool,
     /// The sentence for the user, once another program was seen.
@@ -64,6 +68,7 @@ impl ExecWatch {
             arguments: program.command.iter().skip(1).filter_map(file_name).collect(),
             pid,
             own: Own::new(pid),
+            execs: Execs::of(pid).ok().filter(|_| !options.follow),
             is_followed: options.follow,
             seen: None,
         }
@@ -122,11 +127,16 @@ impl ExecWatch {
 
     /// Returns a sentence for the user about other programs, which [`Self::watch`] has seen or the
     /// ended process tells of. `processes` is the number of processes with events.
-    pub(crate) fn sentence(self, ended: Option<&Ended>, processes: u32) -> Option<String> {
+    pub(crate) fn sentence(mut self, ended: Option<&Ended>, processes: u32) -> Option<String> {
         if self.is_followed || self.seen.is_some() {
             return self.seen;
         }
         let (program, ended) = (&self.program, ended?);
+        if let Some(name) = self.execs.as_mut().and_then(Execs::first) {
+            return Some(format!(
+                "{program} executed a program named {name}, which was not traced: record --follow traces it too"
+            ));
+        }
         let name = printable(&ended.name);
         // A program may also change its own name. A wrapper executes one of its arguments.
         let is_name = |word: &String| *word == name || name.len() == NAME && word.starts_with(&*name);

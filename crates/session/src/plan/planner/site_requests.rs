@@ -18,6 +18,7 @@ use calltap_selection::debug_files::read_types;
 use calltap_selection::{Program, Purpose, SAVE_THREAD, Selection, SiteRequest, ValueReason, is_readied};
 use calltap_sites::{Discovery, Function, KeptPointer, Returns, Watch};
 use std::cell::RefCell;
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -37,12 +38,31 @@ const COLLECTED: &str = "the program's collector finds code by return addresses 
 const WATCHED: &str =
     "the agent watches this function to learn of loaded libraries; trace dlopen and dlclose, or its callers";
 
+/// A function whose values cannot be read.
+#[derive(Debug)]
+struct NotRead {
+    name: String,
+    why: ValueReason,
+    /// Whether its condition needs them, so that it is not traced.
+    is_undecided: bool,
+}
+
+impl fmt::Display for NotRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NotRead { name, why, is_undecided } = self;
+        match is_undecided {
+            true => write!(f, "{name} is not traced, as --if cannot be evaluated for its calls: {why}"),
+            false => write!(f, "no values of {name} are recorded: {why}"),
+        }
+    }
+}
+
 /// Results of requests to read values.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     read: bool,
     /// The first function whose values could not be read, with the reason.
-    trouble: Option<(String, ValueReason)>,
+    trouble: Option<NotRead>,
     /// The first function of which some values are left out, with the reason.
     left_out: Option<(String, ValueReason)>,
     /// Whether only entries are traced of some functions although more was requested, and whether
@@ -66,8 +86,9 @@ impl Values {
         if let (Some(why), None) = (left_out, &self.left_out) {
             self.left_out = Some((calltap_names::in_message(&function.name), why.clone()));
         }
-        if let (Some(trouble), None) = (&site_request.trouble, &self.trouble) {
-            self.trouble = Some((calltap_names::in_message(&function.name), trouble.why.clone()));
+        if let (Some(why), None) = (&site_request.trouble, &self.trouble) {
+            let (name, why) = (calltap_names::in_message(&function.name), why.clone());
+            self.trouble = Some(NotRead { name, why, is_undecided: site_request.is_undecided() });
         }
     }
 }
@@ -185,15 +206,14 @@ impl<'a> Planner<'a> {
             return Err(Error::Python { interpreter, why });
         }
         match self.values.trouble.take() {
-            Some((name, why)) if !self.values.read => {
+            Some(NotRead { name, why, .. }) if !self.values.read => {
                 Err(calltap_selection::Error::Values { name, why }.into())
             }
             trouble => {
                 // Files without debugging information are many, and their functions' values were
                 // not named.
-                let named = trouble.filter(|(_, why)| *why != ValueReason::NoArguments);
-                self.warnings
-                    .extend(named.map(|(name, why)| format!("no values of {name} are recorded: {why}")));
+                let named = trouble.filter(|not_read| not_read.why != ValueReason::NoArguments);
+                self.warnings.extend(named.map(|not_read| not_read.to_string()));
                 let left_out = self.values.left_out.take();
                 self.warnings.extend(
                     left_out.map(|(name, why)| format!("some values of {name} are not recorded: {why}")),
@@ -214,7 +234,7 @@ impl<'a> Planner<'a> {
             self.for_each_module(index, |module, site_request, _| module.evaluate(site_request));
         }
         match &self.values.trouble {
-            Some((name, why)) if !self.values.read => {
+            Some(NotRead { name, why, .. }) if !self.values.read => {
                 Err(calltap_selection::Error::Values { name: name.clone(), why: why.clone() }.into())
             }
             _ => Ok(()),
@@ -223,8 +243,7 @@ impl<'a> Planner<'a> {
 
     /// Returns why no value of some function could be read, for the user, once.
     pub fn trouble(&mut self) -> Option<String> {
-        let (name, why) = self.values.trouble.take()?;
-        Some(format!("no values of {name} are recorded: {why}"))
+        Some(self.values.trouble.take()?.to_string())
     }
 
     /// Calls `act` for each module of a process, with the function that evaluates requests.
@@ -283,7 +302,7 @@ impl<'a> Planner<'a> {
                     values.borrow_mut().collected.0 = true;
                 }
                 values.borrow_mut().note(&site_request, function);
-                if site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided) {
+                if site_request.is_undecided() {
                     return None;
                 }
                 add_watch(&mut site_request, function, counter)?;
