@@ -74,7 +74,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let frames = frames::frames(&image, settled, &mut complaints);
     let entry = Svma(image.header.e_entry.get(Le));
     functions::add_frames(&mut functions, &frames, entry, module_name);
-    functions::end_in_sections(&mut functions, &image.sections);
+    functions::end_in_sections(&mut functions, &image);
     let resolvers = resolvers::find(&image, &dynamic, &symbols, &mut functions);
     let records = records::read(&image, &dynamic, &functions, &mut complaints);
     let profiling = match discovery {

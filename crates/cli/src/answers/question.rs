@@ -432,6 +432,10 @@ impl Question for Answer {
         self.question_mut().ended(known, ended);
     }
 
+    fn marked(&mut self, known: &mut QueryContext, call: &EndedCall<'_>) -> bool {
+        self.question_mut().marked(known, call)
+    }
+
     fn finish(&mut self, known: &QueryContext) {
         self.question_mut().finish(known);
     }

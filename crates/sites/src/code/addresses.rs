@@ -17,8 +17,8 @@ pub(crate) fn put_in_order(list: &mut Vec<u64>) {
     for address in list.drain(..) {
         bits[((address - low) / BITS) as usize] |= 1 << ((address - low) % BITS);
     }
-    for (start, word) in (low..).step_by(BITS as usize).zip(bits) {
-        let mut rest = word;
+    for (n, word) in (0_u64..).zip(bits) {
+        let (start, mut rest) = (low + n * BITS, word);
         while rest != 0 {
             list.push(start + u64::from(rest.trailing_zeros()));
             rest &= rest - 1;

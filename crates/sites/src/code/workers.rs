@@ -16,12 +16,13 @@ pub(crate) fn share<T: Sync, R: Send>(
     weight: impl Fn(&T) -> u64,
     work: impl Fn(&[T]) -> R + Sync,
 ) -> Vec<R> {
-    let all: u64 = items.iter().map(&weight).sum();
+    // The sizes that a hostile file states may have any sum.
+    let all = items.iter().map(&weight).fold(0, u64::saturating_add);
     let processors = thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let part = all.div_ceil(processors.min(MOST)).max(LEAST);
     let (mut parts, mut start, mut full) = (Vec::new(), 0, 0);
     for (n, item) in items.iter().enumerate() {
-        full += weight(item);
+        full = weight(item).saturating_add(full);
         if full >= part {
             parts.push(&items[start..=n]);
             (start, full) = (n + 1, 0);

@@ -72,8 +72,8 @@ pub(super) fn is_landed_in_by_unresolved_jump(prologue: &PrologueFacts<'_>) -> O
     }
     let mut members = file.parts.group(n).into_iter();
     let unresolved = members.find_map(|member| {
-        let (start, end) = file.ranges[member];
-        file.branches.unresolved(start, end)
+        let (start, next) = file.ranges[member];
+        file.branches.unresolved(start, next.min(file.image.section_end(start)))
     });
     unresolved.map(|jump| Reason::IndirectJumpInside { at: jump })
 }

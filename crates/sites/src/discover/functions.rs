@@ -3,7 +3,7 @@
 use super::lookup::Lookup;
 use crate::address::Svma;
 use crate::elf::frames::Frame;
-use crate::elf::image::Section;
+use crate::elf::image::Image;
 use crate::elf::symbols::{Symbol, cold_parent};
 use crate::function::{Function, Role, Verdict};
 use calltap_names::{printable, printable_bytes};
@@ -47,14 +47,15 @@ pub(crate) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], entry:
 
 /// Gives a function without a size that is the last one of its section the rest of the section, so
 /// that its code does not go on in the next section: the linker's stubs lie behind `_init`.
-pub(crate) fn end_in_sections(functions: &mut [Function], sections: &[Section<'_>]) {
-    for section in sections.iter().filter(|section| section.is_code()) {
-        let end = section.address.saturating_add(section.size);
-        let next = functions.partition_point(|function| function.address.0 < end);
-        let Some(last) = functions[..next].last_mut() else { continue };
-        if last.size == 0 && last.address.0 >= section.address {
-            last.size = end - last.address.0;
+pub(crate) fn end_in_sections(functions: &mut [Function], image: &Image<'_>) {
+    let mut next = u64::MAX;
+    for function in functions.iter_mut().rev() {
+        let start = function.address.0;
+        let end = image.section_end(start);
+        if function.size == 0 && end <= next && end != u64::MAX {
+            function.size = end - start;
         }
+        next = start;
     }
 }
 

@@ -134,6 +134,15 @@ impl<'d> Image<'d> {
         self.segment(address).is_some_and(|segment| segment.executable)
     }
 
+    /// Returns the address behind the section of code that contains `address`; the highest one if
+    /// there is none.
+    pub fn section_end(&self, address: u64) -> u64 {
+        let code = self.sections.iter().filter(|section| section.is_code());
+        let mut ends = code.filter(|section| section.address <= address);
+        let behind = |section: &Section<'_>| section.address.saturating_add(section.size);
+        ends.find(|section| address < behind(section)).map_or(u64::MAX, behind)
+    }
+
     /// Address range of the executable segment that contains `address`; empty if there is none.
     pub fn code_around(&self, address: u64) -> Range<u64> {
         let segment = self.segment(address).filter(|segment| segment.executable);
