@@ -13,6 +13,7 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 

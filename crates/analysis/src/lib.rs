@@ -6,6 +6,7 @@
 //! memory ([`MemorySource`]). Functions write to `&mut dyn Write`, take plain option structs, and
 //! keep memory bounded by the number of functions and live threads, never by the number of events.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod answers;
 pub mod boxes;

@@ -10,18 +10,18 @@ use std::ptr;
 
 /// A callee whose data may be used by every thread.
 #[derive(Clone, Copy)]
-pub struct SendCallee(Callee);
+pub(crate) struct SendCallee(Callee);
 
 // SAFETY: made only of a callback that is Send and Sync (`new`).
 unsafe impl Send for SendCallee {}
 
 impl SendCallee {
     /// Creates a callee of a boxed callback, which has to live as long as the callee is used.
-    pub fn new<F: Fn(&Call) + Send + Sync + 'static>(callback: &F) -> SendCallee {
+    pub(crate) fn new<F: Fn(&Call) + Send + Sync + 'static>(callback: &F) -> SendCallee {
         SendCallee(Callee { run: run::<F>, data: ptr::from_ref(callback).cast() })
     }
 
-    pub fn get(&self) -> Callee {
+    pub(crate) fn get(&self) -> Callee {
         self.0
     }
 }

@@ -55,7 +55,7 @@ struct Mapped {
 }
 
 /// Registered ops.
-pub struct Registered {
+pub(crate) struct Registered {
     pub id: u64,
     pub name: String,
     pub filter: Vec<Glob>,
@@ -70,7 +70,7 @@ pub struct Registered {
 
 /// The state under the lock.
 #[derive(Default)]
-pub struct Control {
+pub(crate) struct Control {
     ops: [Option<Registered>; MAX_OPS],
     last_id: u64,
     /// Objects that were loaded at the last scan.
@@ -86,7 +86,7 @@ pub struct Control {
 
 impl Control {
     /// Looks for modules for the first time.
-    pub fn prepare(&mut self) -> Result<(), Error> {
+    pub(crate) fn prepare(&mut self) -> Result<(), Error> {
         if !self.is_prepared {
             if !trampoline::prepare() {
                 return Err(Error::NoXsave);
@@ -98,7 +98,7 @@ impl Control {
     }
 
     /// Looks for modules that were loaded or unloaded.
-    pub fn rescan(&mut self) -> Result<(), Error> {
+    pub(crate) fn rescan(&mut self) -> Result<(), Error> {
         let mut text = LocalText::open()?;
         let objects = objects::loaded();
         let mut old = std::mem::take(&mut self.modules);
@@ -185,7 +185,7 @@ impl Control {
     }
 
     /// Registers ops. Returns their number and id.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         make: impl FnOnce(u64) -> Registered,
         may_match_nothing: bool,
@@ -222,7 +222,7 @@ impl Control {
 
     /// Unregisters ops. When this returns, none of their callbacks runs; the caller drops them
     /// without the lock.
-    pub fn remove(&mut self, n: usize) -> Result<Registered, Error> {
+    pub(crate) fn remove(&mut self, n: usize) -> Result<Registered, Error> {
         let registered = self.ops[n].take().ok_or(Error::InCallback)?;
         self.choose(n);
         // Even if the text cannot be written, the cells have changed: the callbacks have seen their
@@ -232,7 +232,7 @@ impl Control {
     }
 
     /// Changes the filters of ops. Returns how many functions are enabled for them.
-    pub fn change(&mut self, n: usize, change: impl FnOnce(&mut Registered)) -> Result<usize, Error> {
+    pub(crate) fn change(&mut self, n: usize, change: impl FnOnce(&mut Registered)) -> Result<usize, Error> {
         self.ops[n].as_mut().map(change);
         self.choose(n);
         self.update()?;
@@ -240,7 +240,7 @@ impl Control {
     }
 
     /// Returns the registered ops: name, id, bit, number of functions that are enabled for them.
-    pub fn list(&self) -> Vec<(String, u64, u32, usize)> {
+    pub(crate) fn list(&self) -> Vec<(String, u64, u32, usize)> {
         let all = self.ops.iter().enumerate().filter_map(|(n, ops)| Some((n, ops.as_ref()?)));
         all.map(|(n, ops)| (ops.name.clone(), ops.id, 1 << n, self.count(1 << n))).collect()
     }
@@ -255,21 +255,21 @@ impl Control {
     }
 
     /// Returns the number of sites that are enabled for these bits.
-    pub fn count(&self, mask: u32) -> usize {
+    pub(crate) fn count(&self, mask: u32) -> usize {
         self.places().filter(|(_, place)| place.wanted() & mask != 0 && place.is_on()).count()
     }
 
-    pub fn functions(&self) -> Vec<&'static Function> {
+    pub(crate) fn functions(&self) -> Vec<&'static Function> {
         self.places().map(|(function, _)| function).collect()
     }
 
-    pub fn failures(&self) -> Vec<(&'static Function, String)> {
+    pub(crate) fn failures(&self) -> Vec<(&'static Function, String)> {
         let reason = |place: &SiteState| Some(place.refusal.as_ref()?.why.to_string());
         self.places().filter_map(|(function, place)| Some((function, reason(place)?))).collect()
     }
 
     /// Returns the number of combinations in use.
-    pub fn combinations(&self) -> usize {
+    pub(crate) fn combinations(&self) -> usize {
         self.combinations.len()
     }
 

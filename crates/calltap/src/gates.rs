@@ -22,13 +22,13 @@ const SIZE: u64 = 32;
 const MARGIN: u64 = 1 << 20;
 
 /// Returns the address of a site's gate.
-pub fn gate(module: &Module, n: usize) -> Avma {
+pub(crate) fn gate(module: &Module, n: usize) -> Avma {
     Avma(module.gates.load(SeqCst) + n as u64 * SIZE)
 }
 
 /// The reason why the gates of a module cannot be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NoGates {
+pub(crate) enum NoGates {
     /// No free addresses in reach of the module.
     #[error("no free addresses near its module")]
     NoRange,
@@ -38,7 +38,7 @@ pub enum NoGates {
 }
 
 /// Writes the gates of some disabled sites, given by their numbers in order.
-pub fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(), NoGates> {
+pub(crate) fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(), NoGates> {
     if module.gates.load(SeqCst) == 0 {
         let length = (module.sites.len() as u64 * SIZE).next_multiple_of(PAGE);
         let start = map_near(module.start, module.end, length);

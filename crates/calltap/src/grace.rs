@@ -17,11 +17,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
-pub const LINES: usize = 1024;
+pub(crate) const LINES: usize = 1024;
 
 /// The counters of one thread, or of several that share them.
 #[repr(C, align(64))]
-pub struct Line {
+pub(crate) struct Line {
     pub readers: [AtomicU64; 2],
     /// Number of calls that were not reported.
     pub recursions: AtomicU64,
@@ -36,24 +36,24 @@ impl Line {
     }
 }
 
-pub static READERS: [Line; LINES] = [const { Line::new() }; LINES];
+pub(crate) static READERS: [Line; LINES] = [const { Line::new() }; LINES];
 
 /// The line of threads whose own line belongs to another thread.
-pub static SHARED: Line = Line::new();
+pub(crate) static SHARED: Line = Line::new();
 
 fn lines() -> impl Iterator<Item = &'static Line> {
     READERS.iter().chain([&SHARED])
 }
 
 /// The column in which threads count: 0 or 1.
-pub static PHASE: AtomicU64 = AtomicU64::new(0);
+pub(crate) static PHASE: AtomicU64 = AtomicU64::new(0);
 
 /// Guard for readers outside of the trampoline: while it exists, nothing that its thread may see is
 /// freed.
-pub struct Reader(&'static AtomicU64);
+pub(crate) struct Reader(&'static AtomicU64);
 
 impl Reader {
-    pub fn enter() -> Reader {
+    pub(crate) fn enter() -> Reader {
         let counter = &SHARED.readers[PHASE.load(SeqCst) as usize & 1];
         counter.fetch_add(1, SeqCst);
         Reader(counter)
@@ -68,7 +68,7 @@ impl Drop for Reader {
 
 /// Waits until every thread that was inside has left at least once. One caller at a time, which is
 /// not inside itself.
-pub fn synchronize() {
+pub(crate) fn synchronize() {
     for _ in 0..2 {
         let old = PHASE.fetch_xor(1, SeqCst) as usize & 1;
         for line in lines() {
@@ -91,7 +91,7 @@ pub fn recursions() -> u64 {
 }
 
 /// Resets the counts in a forked child, which has no other threads.
-pub fn forget_threads() {
+pub(crate) fn forget_threads() {
     lines().flat_map(|line| &line.readers).for_each(|readers| readers.store(0, SeqCst));
 }
 

@@ -73,6 +73,7 @@
 //! Each of the two compares the bytes of a site with those it expects, and leaves the site alone
 //! for good if another tool has changed it.
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("calltap is for Linux on x86-64");

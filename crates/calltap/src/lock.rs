@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
 
 /// Bits of ops whose registration was dropped inside a callback: the next change unregisters them.
-pub static ABANDONED: AtomicU32 = AtomicU32::new(0);
+pub(crate) static ABANDONED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this process was forked while another thread held the lock.
 static BROKEN: AtomicBool = AtomicBool::new(false);
@@ -40,7 +40,7 @@ fn is_free() -> bool {
 }
 
 /// Runs `work` with the lock. Calls of the thread meanwhile are not reported.
-pub fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R, Error> {
+pub(crate) fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R, Error> {
     let _inside = InLibrary::enter().ok_or(Error::InCallback)?;
     if BROKEN.load(SeqCst) {
         return Err(Error::Forked);

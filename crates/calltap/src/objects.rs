@@ -10,7 +10,7 @@ use std::ptr;
 
 /// A program or shared object in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Object {
+pub(crate) struct Object {
     /// Whether it is the program, which is the first object.
     pub is_program: bool,
     pub path: PathBuf,
@@ -26,7 +26,7 @@ pub struct Object {
 }
 
 /// Returns all loaded objects.
-pub fn loaded() -> Vec<Object> {
+pub(crate) fn loaded() -> Vec<Object> {
     let mut all: Vec<Object> = Vec::new();
     // SAFETY: the callback gets the pointer that is passed here, and no other code has it
     // meanwhile.
@@ -63,11 +63,11 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, all: *mut c_vo
 }
 
 /// Guard: while it exists, a shared object stays loaded.
-pub struct Pin(*mut c_void);
+pub(crate) struct Pin(*mut c_void);
 
 impl Pin {
     /// Pins an object; returns `None` if it is not loaded, or loaded at another address.
-    pub fn new(path: &std::path::Path, bias: u64) -> Option<Pin> {
+    pub(crate) fn new(path: &std::path::Path, bias: u64) -> Option<Pin> {
         let name = CString::new(path.to_path_buf().into_os_string().into_vec()).ok()?;
         // SAFETY: a name; the call loads and runs nothing that was not loaded before.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };

@@ -7,21 +7,21 @@ const STACKS: u64 = 0x7800_0000_0000;
 const STACKS_END: u64 = 0x8000_0000_0000;
 /// Start of the records: between the shadow memory of sanitizers and the lowest address of
 /// position-independent programs.
-pub const START: u64 = 0x2000_0000_0000;
+pub(crate) const START: u64 = 0x2000_0000_0000;
 /// Length of the address range of all records, in bytes.
-pub const LENGTH: u64 = (STACKS_END - STACKS) * SCALE;
+pub(crate) const LENGTH: u64 = (STACKS_END - STACKS) * SCALE;
 /// Bytes of records for each byte of a stack.
-pub const SCALE: u64 = 4;
+pub(crate) const SCALE: u64 = 4;
 /// Difference between the record of S and S * SCALE; a constant of the assembly, and of its unwind
 /// rule, too.
-pub const OFFSET: u64 = START.wrapping_sub(STACKS * SCALE);
+pub(crate) const OFFSET: u64 = START.wrapping_sub(STACKS * SCALE);
 
 /// Whether the stack slot at this address has a record.
-pub fn have(slot: u64) -> bool {
+pub(crate) fn have(slot: u64) -> bool {
     (STACKS..STACKS_END).contains(&slot) && slot.is_multiple_of(8)
 }
 
 /// Returns the address of the record of a stack slot.
-pub fn of(slot: u64) -> u64 {
+pub(crate) fn of(slot: u64) -> u64 {
     (slot * SCALE).wrapping_add(OFFSET)
 }

@@ -6,7 +6,7 @@ use std::io;
 
 /// The reason why a site cannot be enabled.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// Whether enabling it is not tried again.
     pub for_good: bool,
     pub why: NotEnabled,
@@ -14,7 +14,7 @@ pub struct Refusal {
 
 /// Failure of enabling a site.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NotEnabled {
+pub(crate) enum NotEnabled {
     #[error("expected {}, found {}", hex(expected), hex(found))]
     Mismatch { expected: Vec<u8>, found: Vec<u8> },
     #[error(
@@ -33,7 +33,7 @@ pub enum NotEnabled {
 
 impl Refusal {
     /// Returns the refusal for a failed change of a site with `expected` bytes.
-    pub fn new(failure: ChangeError<io::ErrorKind>, expected: &[u8]) -> Refusal {
+    pub(crate) fn new(failure: ChangeError<io::ErrorKind>, expected: &[u8]) -> Refusal {
         let (for_good, why) = match failure {
             ChangeError::Mismatch(found) => {
                 (true, NotEnabled::Mismatch { expected: expected.to_vec(), found: found.to_vec() })

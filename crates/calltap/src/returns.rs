@@ -109,7 +109,7 @@ impl Return<'_> {
 }
 
 /// Returns the nanoseconds of `CLOCK_MONOTONIC`.
-pub fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the time to a variable; the kernel's vDSO reads it without a system call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
@@ -118,7 +118,7 @@ pub fn now() -> u64 {
 
 /// Returns the kernel's id of this thread.
 #[cfg(feature = "tracing")]
-pub fn thread() -> i32 {
+pub(crate) fn thread() -> i32 {
     // SAFETY: a system call that changes nothing.
     unsafe { libc::gettid() }
 }
@@ -128,7 +128,7 @@ fn record(slot: u64) -> *mut Record {
 }
 
 /// Reserves the records' addresses.
-pub fn prepare() -> Result<(), Error> {
+pub(crate) fn prepare() -> Result<(), Error> {
     static DONE: Mutex<bool> = Mutex::new(false);
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if *done {
@@ -166,7 +166,7 @@ pub fn prepare() -> Result<(), Error> {
 }
 
 /// Returns the last callee of combinations in which returns are requested.
-pub fn watch() -> Callee {
+pub(crate) fn watch() -> Callee {
     Callee { run: watch_call, data: ptr::null() }
 }
 
@@ -205,7 +205,7 @@ unsafe extern "C" fn watch_call(_: *const (), regs: *const Regs) {
 }
 
 /// A callback for returns, with the data that tell whether a call's entry was reported to its ops.
-pub struct Callback<F> {
+pub(crate) struct Callback<F> {
     bit: AtomicU64,
     /// Time at which its ops were registered: other ops may have had the bit before.
     since: AtomicU64,
@@ -213,13 +213,13 @@ pub struct Callback<F> {
 }
 
 impl<F: Fn(&Return) + Send + Sync + 'static> Callback<F> {
-    pub fn new(callback: F) -> Callback<F> {
+    pub(crate) fn new(callback: F) -> Callback<F> {
         Callback { bit: AtomicU64::new(0), since: AtomicU64::new(u64::MAX), callback }
     }
 }
 
 /// A callback for returns of any type.
-pub trait Returned: Send + Sync {
+pub(crate) trait Returned: Send + Sync {
     /// Returns the callee for the trampoline.
     fn callee(&self) -> Callee;
     /// Notes that its ops have this bit from now on.

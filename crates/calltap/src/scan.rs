@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// Reads an object's file. Returns `None` if it has nothing that can be traced, or if it is not the
 /// file that was loaded.
-pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
+pub(crate) fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
     let file = File::open(&object.path).ok()?;
     if !calltap_sites::file_may_have_sites(&file) && !statics::has_any(&file) {
         return None;
@@ -172,7 +172,7 @@ fn with_type(own: &str, symbol: &str) -> Option<String> {
 }
 
 /// Returns the build-id of the object in memory, from its notes.
-pub fn build_id(object: &Object, text: &mut LocalText) -> Option<String> {
+pub(crate) fn build_id(object: &Object, text: &mut LocalText) -> Option<String> {
     const GNU_BUILD_ID: u32 = 3;
     object.notes.iter().find_map(|(at, length)| {
         let mut bytes = vec![0; (*length).min(1 << 16) as usize];
@@ -193,7 +193,7 @@ pub fn build_id(object: &Object, text: &mut LocalText) -> Option<String> {
 }
 
 /// Whether a module is still the same object.
-pub fn is_same(module: &Module, object: &Object, text: &mut LocalText) -> bool {
+pub(crate) fn is_same(module: &Module, object: &Object, text: &mut LocalText) -> bool {
     module.path == object.path
         && (module.bias, module.start, module.end) == (object.bias, object.start, object.end)
         && (module.build_id.is_none() || module.build_id == build_id(object, text))

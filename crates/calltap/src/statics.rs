@@ -12,11 +12,11 @@ use std::fs::File;
 
 const SECTION: &[u8] = b"calltap_sites";
 /// The instruction at a site.
-pub const NOP: [u8; 5] = [0x0F, 0x1F, 0x44, 0, 0];
+pub(crate) const NOP: [u8; 5] = [0x0F, 0x1F, 0x44, 0, 0];
 
 /// A site.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// Link-time address.
     pub address: u64,
     pub name: String,
@@ -25,7 +25,7 @@ pub struct Record {
 
 /// The place of a site, and its argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SitePosition {
+pub(crate) enum SitePosition {
     /// Anywhere in a function; it has no argument.
     Alone,
     /// At a function's beginning; its argument is the frame, which keeps the call's data until its
@@ -46,12 +46,12 @@ fn marked(text: &[u8]) -> (SitePosition, String) {
 }
 
 /// Whether the file has any records. Reads its headers only.
-pub fn has_any(file: &File) -> bool {
+pub(crate) fn has_any(file: &File) -> bool {
     section(&ReadCache::new(file)).is_some()
 }
 
 /// Returns all records of a file.
-pub fn read(data: &[u8]) -> Vec<Record> {
+pub(crate) fn read(data: &[u8]) -> Vec<Record> {
     section(data).map(|(address, bytes)| parse(address, bytes)).unwrap_or_default()
 }
 

@@ -58,21 +58,21 @@ impl Function {
 
 /// A site of a module.
 #[derive(Clone, Copy)]
-pub struct SiteRef(&'static Module, usize);
+pub(crate) struct SiteRef(&'static Module, usize);
 
 impl SiteRef {
-    pub fn function(&self) -> &'static Function {
+    pub(crate) fn function(&self) -> &'static Function {
         &self.0.functions[self.1]
     }
 
     /// Returns the cell for its returns.
-    pub fn returns(&self) -> *const Cell {
+    pub(crate) fn returns(&self) -> *const Cell {
         &raw const self.0.returns[self.1]
     }
 }
 
 /// The description of a module. All lists are by site.
-pub struct Module {
+pub(crate) struct Module {
     pub path: PathBuf,
     pub is_program: bool,
     pub bias: u64,
@@ -97,7 +97,7 @@ type Table = Vec<&'static Module>;
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the site whose call returns to `after`. For readers only.
-pub fn find(after: u64) -> Option<SiteRef> {
+pub(crate) fn find(after: u64) -> Option<SiteRef> {
     // SAFETY: null, or a table that was published and is freed a grace period after it was
     // replaced: callers are readers.
     let table = unsafe { TABLE.load(SeqCst).as_ref() }?;
@@ -112,7 +112,7 @@ pub fn function(ip: u64) -> Option<&'static Function> {
 }
 
 /// Replaces the table. One caller at a time.
-pub fn publish(mut modules: Table) {
+pub(crate) fn publish(mut modules: Table) {
     modules.sort_by_key(|module| module.start);
     let old = TABLE.swap(Box::into_raw(Box::new(modules)), SeqCst);
     if !old.is_null() {

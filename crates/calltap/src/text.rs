@@ -18,7 +18,7 @@ const SYNC_CORE: i32 = 1 << 5;
 const REGISTER_SYNC_CORE: i32 = 1 << 6;
 
 /// The memory of this process.
-pub struct LocalText(File);
+pub(crate) struct LocalText(File);
 
 fn membarrier(command: i32) -> io::Result<()> {
     // SAFETY: a memory barrier; no pointers.
@@ -29,7 +29,7 @@ fn membarrier(command: i32) -> io::Result<()> {
 }
 
 impl LocalText {
-    pub fn open() -> Result<LocalText, Error> {
+    pub(crate) fn open() -> Result<LocalText, Error> {
         let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").map_err(Error::Text)?;
         membarrier(REGISTER_SYNC_CORE).map_err(Error::Membarrier)?;
         Ok(LocalText(memory))
@@ -54,6 +54,6 @@ impl Text for LocalText {
 }
 
 /// Whether this is the only thread, which remains so until it starts another.
-pub fn is_single_threaded() -> bool {
+pub(crate) fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }

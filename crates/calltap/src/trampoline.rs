@@ -52,7 +52,7 @@ const MAX_CALLEES: usize = MAX_OPS + 1;
 /// The data of a call for callbacks, on the stack of the thread that made the call. The C header
 /// has the same layout.
 #[repr(C)]
-pub struct Regs {
+pub(crate) struct Regs {
     pub kind: u64,
     pub ip: u64,
     pub parent_ip: u64,
@@ -65,7 +65,7 @@ pub struct Regs {
 /// The place of a site in its function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u64)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Before the prologue: registers and stack are as at the call.
     Entry = 0,
     /// Behind a prologue that has set up the frame pointer.
@@ -79,14 +79,14 @@ pub enum Kind {
 /// A callback and its first argument.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct Callee {
+pub(crate) struct Callee {
     pub run: unsafe extern "C" fn(*const (), *const Regs),
     pub data: *const (),
 }
 
 /// The callbacks of one combination of ops.
 #[repr(C)]
-pub struct Combination {
+pub(crate) struct Combination {
     mask: u64,
     /// Address behind the last callee.
     end: *const Callee,
@@ -101,7 +101,7 @@ unsafe impl Send for Combination {}
 
 impl Combination {
     /// Creates the combination of one callback or more, in the order in which they will be called.
-    pub fn new(mask: u32, callees: Vec<Callee>) -> Box<Combination> {
+    pub(crate) fn new(mask: u32, callees: Vec<Callee>) -> Box<Combination> {
         let callees = callees.into_boxed_slice();
         let (end, enter) = (callees.as_ptr_range().end, enter_at(callees.len()));
         Box::new(Combination { mask: u64::from(mask), end, enter, callees })
@@ -111,7 +111,7 @@ impl Combination {
 /// The word of a site. It is never freed: a thread that was interrupted in a gate may read it at
 /// any time, and then uses its present contents.
 #[repr(C)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// The combination of the ops that are interested in the site; null if there are none.
     pub combination: AtomicPtr<Combination>,
     pub kind: Kind,
@@ -200,12 +200,12 @@ unsafe extern "C" {
 }
 
 /// Returns the address to which gates jump.
-pub fn address() -> u64 {
+pub(crate) fn address() -> u64 {
     calltap_trampoline as *const () as u64
 }
 
 /// Returns the address to which watched calls return.
-pub fn return_address() -> u64 {
+pub(crate) fn return_address() -> u64 {
     calltap_return as *const () as u64
 }
 
@@ -261,11 +261,11 @@ fn leave_callback() {
 }
 
 /// Guard: while it exists, calls of its thread are not reported.
-pub struct InLibrary(());
+pub(crate) struct InLibrary(());
 
 impl InLibrary {
     /// Enters the library. Returns `None` inside a callback, or inside the library.
-    pub fn enter() -> Option<InLibrary> {
+    pub(crate) fn enter() -> Option<InLibrary> {
         leave_callback();
         // SAFETY: a variable of this thread; no code keeps a reference. A signal handler may use it
         // in between, and restores it.
@@ -285,13 +285,13 @@ impl Drop for InLibrary {
 }
 
 /// Whether this thread is neither in a callback nor in the library.
-pub fn is_outside() -> bool {
+pub(crate) fn is_outside() -> bool {
     // SAFETY: a variable of this thread.
     unsafe { (&raw const (*local()).state).read_volatile() == 0 }
 }
 
 /// Counts the only thread of a forked child as inside its callback again, if it was.
-pub fn enter_again() {
+pub(crate) fn enter_again() {
     // SAFETY: a variable of this thread. In a callback its counter is one of the static ones.
     unsafe {
         let local = local();
@@ -309,7 +309,7 @@ const SAVED: u64 = 0b1110_0111 | 1 << 19;
 
 /// Finds out how to save vector registers. Returns false if this processor, or its system, has no
 /// XSAVE.
-pub fn prepare() -> bool {
+pub(crate) fn prepare() -> bool {
     use std::arch::x86_64::__cpuid_count;
     const OSXSAVE: u32 = 1 << 27;
     let leaf = |leaf, sub| {

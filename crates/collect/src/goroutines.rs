@@ -154,7 +154,7 @@ fn sum(all: Loss, one: &Loss) -> Loss {
 
 /// The goroutines of a session.
 #[derive(Default)]
-pub struct Goroutines {
+pub(crate) struct Goroutines {
     lanes: HashMap<Key, GoroutineEvents>,
     /// Number of the goroutine that had a `g` when it was last seen, by process and the address of
     /// the `g`.
@@ -174,29 +174,29 @@ pub struct Goroutines {
 impl Goroutines {
     /// Notes the functions that are recorded: with the one that runs goroutines, the times of runs
     /// can be known.
-    pub fn note(&mut self, record: &Record) {
+    pub(crate) fn note(&mut self, record: &Record) {
         if let Record::Sites { sites } = record {
             self.follows |= sites.iter().any(|site| site.name == EXECUTE);
         }
     }
 
     /// Whether so many events wait that all rings should be read.
-    pub fn are_many(&self) -> bool {
+    pub(crate) fn are_many(&self) -> bool {
         self.waiting >= MANY
     }
 
     /// Whether there are any goroutines.
-    pub fn are_known(&self) -> bool {
+    pub(crate) fn are_known(&self) -> bool {
         self.waiting > 0 || !self.lanes.is_empty()
     }
 
     /// Returns the totals of all goroutines.
-    pub fn totals(&self) -> Loss {
+    pub(crate) fn totals(&self) -> Loss {
         self.lanes.values().map(|lane| &lane.totals).fold(self.ended, sum)
     }
 
     /// Announces that functions were disabled.
-    pub fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
+    pub(crate) fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
         self.lanes.values_mut().for_each(|lane| lane.switching.announce(off));
         self.busy = self.lanes.keys().copied().collect();
         self.off.push(Arc::clone(off));
@@ -204,7 +204,7 @@ impl Goroutines {
 
     /// Takes the goroutine events of the thread `on` of a process. `next`: the number of the next
     /// thread of the trace.
-    pub fn take(
+    pub(crate) fn take(
         &mut self,
         (process, on): (u32, ThreadId),
         events: &mut Vec<GoEvent>,
@@ -238,7 +238,7 @@ impl Goroutines {
     }
 
     /// Pairs the events from before `until`, a moment from before all rings were read.
-    pub fn release(&mut self, until: u64, output: &mut Output<'_>) {
+    pub(crate) fn release(&mut self, until: u64, output: &mut Output<'_>) {
         self.busy.sort_unstable();
         self.busy.dedup();
         self.waiting = 0;
@@ -276,7 +276,7 @@ impl Goroutines {
     }
 
     /// Hands over the events that were paired.
-    pub fn flush(&mut self, output: &mut Output<'_>) {
+    pub(crate) fn flush(&mut self, output: &mut Output<'_>) {
         for key in take(&mut self.busy) {
             if let Some(lane) = self.lanes.get_mut(&key) {
                 lane.flush(output);
@@ -288,7 +288,7 @@ impl Goroutines {
     }
 
     /// Ends all goroutines, as the recording ends. Returns their totals.
-    pub fn end(&mut self, output: &mut Output<'_>) -> Loss {
+    pub(crate) fn end(&mut self, output: &mut Output<'_>) -> Loss {
         let mut lanes: Vec<GoroutineEvents> = take(&mut self.lanes).into_values().collect();
         lanes.sort_by_key(|lane| lane.totals.thread);
         for lane in lanes {

@@ -1,6 +1,7 @@
 //! Collection: maps a session's shared memory, decodes the event words that threads write to it,
 //! pairs them into calls, and hands these to consumers.
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod blank;
 pub mod callers;

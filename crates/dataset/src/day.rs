@@ -1,10 +1,10 @@
 //! Dates in UTC.
 
 /// Nanoseconds of a day.
-pub const NS: i64 = 86_400_000_000_000;
+pub(crate) const NS: i64 = 86_400_000_000_000;
 
 /// Formats the day with this number since 1970-01-01: `2026-11-22`.
-pub fn text(day: i64) -> String {
+pub(crate) fn text(day: i64) -> String {
     // Eras of 400 years begin in March, so that the leap day comes last.
     let days = day + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -53,7 +53,7 @@ const SCHEMA: &str = "message calls {
 }";
 
 /// Number of rows that are written together.
-pub const GROUP: usize = 1 << 17;
+pub(crate) const GROUP: usize = 1 << 17;
 /// Maximum number of distinct numbers in a group for which a dictionary is used.
 const DISTINCT: usize = 1 << 12;
 /// Maximum depth for which a dictionary is used.
@@ -68,7 +68,7 @@ const MOST_OTHERS: usize = 7;
 const ROWS: u64 = 1 << 23;
 
 /// A file being written.
-pub struct DatasetFile {
+pub(crate) struct DatasetFile {
     part: Part,
     writer: SerializedFileWriter<BufWriter<File>>,
     texts: Arc<Texts>,
@@ -78,7 +78,7 @@ pub struct DatasetFile {
 }
 
 /// The path of a file, and the error.
-pub type Failed = (PathBuf, io::Error);
+pub(crate) type Failed = (PathBuf, io::Error);
 
 fn failed(part: &Part, error: ParquetError) -> Failed {
     let error = match error {
@@ -93,7 +93,7 @@ fn failed(part: &Part, error: ParquetError) -> Failed {
 
 impl DatasetFile {
     /// Creates the file, and its directory if necessary.
-    pub fn create(part: Part, texts: Arc<Texts>) -> Result<DatasetFile, Failed> {
+    pub(crate) fn create(part: Part, texts: Arc<Texts>) -> Result<DatasetFile, Failed> {
         let open = || {
             part.now.parent().map_or(Ok(()), fs::create_dir_all)?;
             File::create(&part.now)
@@ -120,18 +120,18 @@ impl DatasetFile {
 
     /// Adds a row, and takes its texts.
     #[inline]
-    pub fn push(&mut self, row: &mut Row) -> Result<(), Failed> {
+    pub(crate) fn push(&mut self, row: &mut Row) -> Result<(), Failed> {
         self.rows.push(row, &self.texts);
         if self.rows.len() < GROUP { Ok(()) } else { self.write() }
     }
 
     /// Whether the file has its maximum number of rows.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.part.rows >= ROWS
     }
 
     /// Completes the file.
-    pub fn finish(mut self) -> Result<Part, Failed> {
+    pub(crate) fn finish(mut self) -> Result<Part, Failed> {
         self.write()?;
         self.append()?;
         self.writer.close().map_err(|error| failed(&self.part, error))?;

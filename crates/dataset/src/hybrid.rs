@@ -43,7 +43,7 @@ fn packed(values: &[u32], width: u32, out: &mut Vec<u8>) {
 }
 
 /// Appends runs of values of `width` bits: bit-packed, but for eight and more equal ones in a row.
-pub fn hybrid(runs: impl Iterator<Item = (u32, usize)>, width: u32, out: &mut Vec<u8>) {
+pub(crate) fn hybrid(runs: impl Iterator<Item = (u32, usize)>, width: u32, out: &mut Vec<u8>) {
     let mut mixed: Vec<u32> = Vec::new();
     for (value, count) in runs {
         // Packed values come in groups of eight, so that a run may begin behind whole groups only.

@@ -5,6 +5,7 @@
 //! `file` (columns, encoded by `pages`) -> `place` (names of files, which are renamed one by one
 //! once all are complete).
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod day;
 mod file;

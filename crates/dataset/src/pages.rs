@@ -23,10 +23,10 @@ use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
 /// An encoded column of a group: its bytes, and its metadata for the file's index.
-pub type Column = Result<(Bytes, ColumnCloseResult), ParquetError>;
+pub(crate) type Column = Result<(Bytes, ColumnCloseResult), ParquetError>;
 
 /// A value in pages and statistics.
-pub trait Value: Clone + Ord {
+pub(crate) trait Value: Clone + Ord {
     /// Appends values in PLAIN encoding.
     fn put(values: &[Self], page: &mut Vec<u8>);
 
@@ -58,7 +58,7 @@ integer!(i64, Int64);
 
 /// A text, ordered by its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Text<'a>(pub &'a [u8]);
+pub(crate) struct Text<'a>(pub &'a [u8]);
 
 impl Value for Text<'_> {
     fn put(values: &[Self], page: &mut Vec<u8>) {
@@ -176,7 +176,11 @@ fn range<V: Value>(values: &[V]) -> Option<(V, V)> {
 
 /// Encodes a column of mostly distinct values. `presence` says which rows have a value, if any may
 /// have none.
-pub fn plain<V: Value>(descriptor: &ColumnDescPtr, presence: Option<&Presence>, values: &[V]) -> Column {
+pub(crate) fn plain<V: Value>(
+    descriptor: &ColumnDescPtr,
+    presence: Option<&Presence>,
+    values: &[V],
+) -> Column {
     let mut page = levels(presence);
     V::put(values, &mut page);
     let rows = presence.map_or(values.len(), |presence| presence.of.rows());
@@ -190,7 +194,7 @@ pub fn plain<V: Value>(descriptor: &ColumnDescPtr, presence: Option<&Presence>, 
 }
 
 /// The distinct values of a group, numbered in the order of their first occurrence.
-pub struct Dictionary<V> {
+pub(crate) struct Dictionary<V> {
     values: Vec<V>,
     /// Index of the value of each row that has one.
     indices: Runs<u32>,
@@ -213,7 +217,7 @@ fn index<V>(known: &mut [u32], values: &mut Vec<V>, number: u32, of: &impl Fn(us
 impl<V: Value> Dictionary<V> {
     /// Makes a dictionary from runs of the rows' numbers, of `count` possible ones; `of` returns
     /// the value of a number.
-    pub fn numbered(
+    pub(crate) fn numbered(
         numbers: impl Iterator<Item = (u32, usize)>,
         count: usize,
         of: impl Fn(usize) -> V,
@@ -224,7 +228,7 @@ impl<V: Value> Dictionary<V> {
     }
 
     /// Makes a dictionary from the values of the rows' keys, and returns which rows have one.
-    pub fn keyed<'a, T>(
+    pub(crate) fn keyed<'a, T>(
         keys: &Runs<u32>,
         all: &'a Values<T>,
         of: impl Fn(&'a T) -> V,
@@ -258,7 +262,7 @@ impl<V: Value> Dictionary<V> {
     }
 
     /// Encodes the column. `presence` says which rows have a value, if any may have none.
-    pub fn encode(&self, descriptor: &ColumnDescPtr, presence: Option<&Presence>) -> Column {
+    pub(crate) fn encode(&self, descriptor: &ColumnDescPtr, presence: Option<&Presence>) -> Column {
         let Self { values, indices } = self;
         let nulls = presence.map_or(0, |presence| presence.nulls as u64);
         let rows = presence.map_or(indices.rows(), |presence| presence.of.rows());
@@ -285,7 +289,7 @@ const SMALL: usize = 1 << 12;
 
 impl Dictionary<i64> {
     /// Makes a dictionary of runs of numbers; `None` if more than `most` are distinct.
-    pub fn of(all: impl Iterator<Item = (i64, usize)>, most: usize) -> Option<Dictionary<i64>> {
+    pub(crate) fn of(all: impl Iterator<Item = (i64, usize)>, most: usize) -> Option<Dictionary<i64>> {
         let (mut small, mut large) = (vec![UNSEEN; SMALL], HashMap::new());
         let (mut values, mut indices) = (Vec::new(), Runs::default());
         for (value, rows) in all {
@@ -308,7 +312,7 @@ impl Dictionary<i64> {
 
 impl<'a> Dictionary<Text<'a>> {
     /// Makes a dictionary of texts; `None` if the distinct ones have more than `most` bytes.
-    pub fn of_texts(all: &'a [Box<str>], most: usize) -> Option<Dictionary<Text<'a>>> {
+    pub(crate) fn of_texts(all: &'a [Box<str>], most: usize) -> Option<Dictionary<Text<'a>>> {
         let (mut known, mut bytes) = (HashMap::new(), 0);
         let (mut values, mut indices) = (Vec::new(), Runs::default());
         for text in all {

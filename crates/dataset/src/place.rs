@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A file under a preliminary name.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     /// The preliminary name.
     pub now: PathBuf,
     /// The final name.
@@ -21,7 +21,7 @@ pub struct Part {
 
 /// The place of a trace's files in a dataset.
 #[derive(Debug)]
-pub struct Destination {
+pub(crate) struct Destination {
     host: PathBuf,
     /// Prefix of the names of its files, which tells the trace from others of the host.
     trace: String,
@@ -47,7 +47,7 @@ fn partition(key: &str, value: &str) -> String {
 
 impl Destination {
     /// Returns the place of a trace in the dataset in `directory`.
-    pub fn new(directory: &Path, meta: &Meta) -> Destination {
+    pub(crate) fn new(directory: &Path, meta: &Meta) -> Destination {
         let session = meta.session.as_ref();
         let host = session.map_or("", |session| session.host.as_str());
         let began = session.map_or(0, |session| session.start_realtime_ns);
@@ -56,7 +56,7 @@ impl Destination {
     }
 
     /// Returns file number `number` of the trace, for a process and a day.
-    pub fn part(&self, process: &str, day: i64, number: u32) -> Part {
+    pub(crate) fn part(&self, process: &str, day: i64, number: u32) -> Part {
         let directory = self.host.join(partition("process", process)).join(partition("day", &day::text(day)));
         let name = format!("{}-{number}.parquet", self.trace);
         // Readers of datasets skip names that begin with a dot.
@@ -66,7 +66,7 @@ impl Destination {
 
     /// Gives the files their final names, and removes files of an earlier export of the same trace
     /// that were not replaced.
-    pub fn publish(&self, parts: Vec<Part>) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    pub(crate) fn publish(&self, parts: Vec<Part>) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         for part in &parts {
             fs::rename(&part.now, &part.then).map_err(|error| (part.then.clone(), error))?;
         }

@@ -7,7 +7,7 @@ use calltap_trace::{SiteId, ThreadId};
 
 /// A row: a call, or several lost ones.
 #[derive(Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// Values that are mostly those of the row before.
     pub common: Common,
     /// The called function; `None`: the calls were lost.
@@ -31,7 +31,7 @@ pub struct Row {
 /// Values of a row that are mostly those of the row before: a thread makes calls one after the
 /// other, nearly all of them return, and few are interrupted.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Common {
+pub(crate) struct Common {
     /// The thread that made the call.
     pub thread: ThreadId,
     /// How the call ended, if known.
@@ -56,7 +56,7 @@ pub struct Common {
 
 impl Common {
     /// Returns the key of the ending.
-    pub fn ending(&self) -> u32 {
+    pub(crate) fn ending(&self) -> u32 {
         match (self.is_lost, self.ending) {
             (true, _) => 5,
             (_, Some(Ending::Returned)) => 0,
@@ -74,7 +74,7 @@ impl Common {
 
 /// Whether each row of a column has a value.
 #[derive(Default)]
-pub struct Presence {
+pub(crate) struct Presence {
     /// Whether the row has a value, by row.
     pub of: Runs<bool>,
     /// Number of rows without a value.
@@ -83,7 +83,7 @@ pub struct Presence {
 
 impl Presence {
     /// Appends rows with or without a value.
-    pub fn add(&mut self, are_present: bool, rows: usize) {
+    pub(crate) fn add(&mut self, are_present: bool, rows: usize) {
         self.of.add(are_present, rows);
         self.nulls += if are_present { 0 } else { rows };
     }
@@ -93,7 +93,7 @@ impl Presence {
 /// memory. Keys are those of [`Texts`]; optional values are stored only for the rows that have
 /// them.
 #[derive(Default)]
-pub struct Group {
+pub(crate) struct Group {
     /// The values that rows mostly share.
     common: Runs<Common>,
     /// Keys of functions.
@@ -116,13 +116,13 @@ pub struct Group {
 
 impl Group {
     /// Number of rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sites.rows()
     }
 
     /// Adds a row, and takes its texts.
     #[inline]
-    pub fn push(&mut self, row: &mut Row, texts: &Texts) {
+    pub(crate) fn push(&mut self, row: &mut Row, texts: &Texts) {
         self.common.push(row.common);
         self.sites.push(row.site.map_or(texts.losses(), |site| texts.site(site)));
         self.callers.push(row.caller.map_or(NONE, |caller| texts.site(caller)));
@@ -141,21 +141,21 @@ impl Group {
     }
 
     /// Returns the values of a column that rows mostly share.
-    pub fn column<T: Copy + PartialEq>(&self, of: impl Fn(&Common) -> T) -> Runs<T> {
+    pub(crate) fn column<T: Copy + PartialEq>(&self, of: impl Fn(&Common) -> T) -> Runs<T> {
         let mut column = Runs::default();
         self.common.iter().for_each(|(common, rows)| column.add(of(&common), rows));
         column
     }
 
     /// Returns which rows have a value of a column.
-    pub fn presence(&self, of: impl Fn(&Common) -> bool) -> Presence {
+    pub(crate) fn presence(&self, of: impl Fn(&Common) -> bool) -> Presence {
         let mut presence = Presence::default();
         self.common.iter().for_each(|(common, rows)| presence.add(of(&common), rows));
         presence
     }
 
     /// Empties the group and keeps its memory for reuse.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.common.clear();
         self.sites.clear();
         self.callers.clear();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const OPEN: usize = 3;
 
 /// Receives the calls of a trace, thread after thread.
-pub struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     source: &'a dyn Source,
     place: &'a Destination,
     texts: Arc<Texts>,
@@ -41,7 +41,7 @@ pub struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Makes an empty writer of rows.
-    pub fn new(source: &'a dyn Source, place: &'a Destination, texts: Arc<Texts>) -> Rows<'a> {
+    pub(crate) fn new(source: &'a dyn Source, place: &'a Destination, texts: Arc<Texts>) -> Rows<'a> {
         let session = source.meta().session.as_ref();
         let began = session.map_or(0, |session| session.start_realtime_ns as i64);
         let shift = session.map_or(0, |session| began.wrapping_sub(session.start_monotonic_ns as i64));
@@ -64,7 +64,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Closes all files; returns them, and the first error.
-    pub fn finish(mut self) -> (Vec<Part>, Option<Failed>) {
+    pub(crate) fn finish(mut self) -> (Vec<Part>, Option<Failed>) {
         self.close_all();
         (self.written, self.failed)
     }

@@ -1,7 +1,7 @@
 //! Columns whose values repeat from row to row.
 
 /// The values of a column's rows; equal neighbours are stored once.
-pub struct Runs<T> {
+pub(crate) struct Runs<T> {
     runs: Vec<(T, u32)>,
     rows: usize,
 }
@@ -15,13 +15,13 @@ impl<T> Default for Runs<T> {
 impl<T: Copy + PartialEq> Runs<T> {
     /// Appends a row.
     #[inline]
-    pub fn push(&mut self, value: T) {
+    pub(crate) fn push(&mut self, value: T) {
         self.add(value, 1);
     }
 
     /// Appends rows with the same value.
     #[inline]
-    pub fn add(&mut self, value: T, rows: usize) {
+    pub(crate) fn add(&mut self, value: T, rows: usize) {
         self.rows += rows;
         match self.runs.last_mut() {
             Some((last, count)) if *last == value => *count += rows as u32,
@@ -30,22 +30,22 @@ impl<T: Copy + PartialEq> Runs<T> {
     }
 
     /// Number of rows.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
     /// Returns the runs: a value, and the number of rows that have it.
-    pub fn iter(&self) -> impl Iterator<Item = (T, usize)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (T, usize)> + '_ {
         self.runs.iter().map(|(value, count)| (*value, *count as usize))
     }
 
     /// Returns the value of each row.
-    pub fn values(&self) -> impl Iterator<Item = T> + '_ {
+    pub(crate) fn values(&self) -> impl Iterator<Item = T> + '_ {
         self.iter().flat_map(|(value, count)| std::iter::repeat_n(value, count))
     }
 
     /// Removes all rows and keeps the memory for reuse.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.runs.clear();
         self.rows = 0;
     }

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 /// The number of an absent value.
-pub const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// The distinct values of a column, and the value of each key.
-pub struct Values<T> {
+pub(crate) struct Values<T> {
     /// The number of each key's value, or [`NONE`].
     numbers: Vec<u32>,
     /// Values by number.
@@ -20,7 +20,7 @@ pub struct Values<T> {
 
 impl<T> Values<T> {
     /// Makes the values of keys, given in their order.
-    pub fn new<K: Hash + Eq + Clone>(
+    pub(crate) fn new<K: Hash + Eq + Clone>(
         keys: impl Iterator<Item = Option<K>>,
         make: impl Fn(K) -> T,
     ) -> Values<T> {
@@ -36,12 +36,12 @@ impl<T> Values<T> {
     }
 
     /// Number of keys.
-    pub fn keys(&self) -> usize {
+    pub(crate) fn keys(&self) -> usize {
         self.numbers.len()
     }
 
     /// Returns the number of a key's value.
-    pub fn number(&self, key: u32) -> u32 {
+    pub(crate) fn number(&self, key: u32) -> u32 {
         self.numbers.get(key as usize).copied().unwrap_or(NONE)
     }
 }
@@ -56,7 +56,7 @@ const ENDINGS: [&str; 9] =
 
 /// The values of a trace, shared by all rows. Functions are keyed by their sites, followed by one
 /// key for undescribed sites and one for losses.
-pub struct Texts {
+pub(crate) struct Texts {
     sites: u32,
     /// Names of functions.
     pub function: Values<ByteArray>,
@@ -78,7 +78,7 @@ pub struct Texts {
 
 impl Texts {
     /// Makes the values of a trace.
-    pub fn new(meta: &Meta, names: &Names<'_>) -> Texts {
+    pub(crate) fn new(meta: &Meta, names: &Names<'_>) -> Texts {
         let sites = meta.sites.len() as u32;
         let module = |index: u32| {
             meta.sites.get(index as usize).and_then(|site| meta.modules.get(site.module as usize))
@@ -112,17 +112,17 @@ impl Texts {
     }
 
     /// Returns the key of a function.
-    pub fn site(&self, site: SiteId) -> u32 {
+    pub(crate) fn site(&self, site: SiteId) -> u32 {
         site.0.min(self.sites)
     }
 
     /// Returns the key of losses.
-    pub fn losses(&self) -> u32 {
+    pub(crate) fn losses(&self) -> u32 {
         self.sites + 1
     }
 
     /// Returns the key of a thread.
-    pub fn thread(&self, thread: ThreadId) -> u32 {
+    pub(crate) fn thread(&self, thread: ThreadId) -> u32 {
         thread.0.min(self.thread.keys() as u32 - 1)
     }
 }

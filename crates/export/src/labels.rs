@@ -9,7 +9,7 @@ const GOROUTINE: u32 = 1 << 30;
 
 /// Returns process and thread id of the operating system; for a goroutine, an id that no thread
 /// has.
-pub fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
+pub(crate) fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
     let meta = source.meta();
     let Some(thread) = meta.threads.get(thread.0 as usize) else { return (0, 0) };
     let pid = meta.processes.get(thread.process as usize).map_or(0, |process| process.pid);
@@ -17,13 +17,13 @@ pub fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
 }
 
 /// Returns the id of a thread; for a goroutine, an id that no thread has.
-pub fn tid_of(thread: &Thread) -> u32 {
+pub(crate) fn tid_of(thread: &Thread) -> u32 {
     thread.goroutine.map_or(thread.tid, |number| (number as u32 % GOROUTINE) | GOROUTINE)
 }
 
 /// Returns the off-CPU times of a call with the names of their attributes, without those that are
 /// 0; empty if context switches were not recorded at all. Unknown time is one of the attributes.
-pub fn off_parts(source: &dyn Source, call: &Call) -> impl Iterator<Item = (&'static str, u64)> {
+pub(crate) fn off_parts(source: &dyn Source, call: &Call) -> impl Iterator<Item = (&'static str, u64)> {
     let off = if source.has_switches() { call.off } else { Off::default() };
     let parts = [
         ("runnable_ns", off.runnable),
@@ -35,12 +35,12 @@ pub fn off_parts(source: &dyn Source, call: &Call) -> impl Iterator<Item = (&'st
 }
 
 /// Returns the command line, for titles.
-pub fn command(source: &dyn Source) -> String {
+pub(crate) fn command(source: &dyn Source) -> String {
     source.meta().session.as_ref().map(|session| session.command.join(" ")).unwrap_or_default()
 }
 
 /// Returns the name of a node of a call tree.
-pub fn node_name(of: Of, names: &Names<'_>) -> String {
+pub(crate) fn node_name(of: Of, names: &Names<'_>) -> String {
     match of {
         Of::Root => "all".to_owned(),
         Of::Thread(thread) => names.task(thread),

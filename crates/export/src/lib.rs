@@ -1,6 +1,7 @@
 //! Exports of a trace to the formats of other programs: Perfetto, Chrome, Firefox, Speedscope,
 //! pprof, callgrind, OpenTelemetry, trace-cmd, CSV, folded stacks and flame graphs.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod callgrind;
 mod chrome;

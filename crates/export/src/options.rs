@@ -34,7 +34,7 @@ pub struct Options {
 }
 
 /// Returns the call paths of a trace, within the limits of the options.
-pub fn call_paths(
+pub(crate) fn call_paths(
     source: &dyn Source,
     options: &Options,
     progress: Progress<'_>,

@@ -6,6 +6,7 @@
 //! wakings and system calls of threads. `together` puts traces of one machine on one timeline. No
 //! content of a file is trusted.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod bytes;
 mod compression;

@@ -47,7 +47,7 @@ pub(crate) struct LastParts {
 impl LastParts {
     /// Returns a word as an ending. `None` if it has wildcards: `main.*` is compared with whole
     /// names, as it would otherwise have closures of `runtime.main`.
-    pub fn of(word: &str) -> Option<LastParts> {
+    pub(crate) fn of(word: &str) -> Option<LastParts> {
         let plain = word.replace("(*", "(");
         if plain.is_empty() || plain.contains(['*', '?', '[', '\\', ':', '/', ' ', '<', '{', '!']) {
             return None;
@@ -58,7 +58,7 @@ impl LastParts {
     }
 
     /// Whether a name ends so.
-    pub fn is_of(&self, name: &str) -> bool {
+    pub(crate) fn is_of(&self, name: &str) -> bool {
         last(name, self.parts).is_some_and(|text| text == self.text)
     }
 }

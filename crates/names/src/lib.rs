@@ -1,5 +1,6 @@
 //! Names of functions: the patterns that select them, and demangled linker symbols.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod demangle;
 mod dotted;

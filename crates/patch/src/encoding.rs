@@ -11,18 +11,18 @@ use calltap_sites::{Exit, POP};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfReach;
 
-pub const CALL: &[u8] = &[0xE8];
-pub const JMP: &[u8] = &[0xE9];
+pub(crate) const CALL: &[u8] = &[0xE8];
+pub(crate) const JMP: &[u8] = &[0xE9];
 
 /// Encodes `opcode rel32` at `at`, with the target `target`.
-pub fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> {
+pub(crate) fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> {
     let next = Avma(at.0.wrapping_add(opcode.len() as u64 + 4));
     Bytes::join(&[opcode, &distance(next, target)?]).ok_or(OutOfReach)
 }
 
 /// Returns the operand of a jump or call that ends at `next`.
 #[inline]
-pub fn distance(next: Avma, target: Avma) -> Result<[u8; 4], OutOfReach> {
+pub(crate) fn distance(next: Avma, target: Avma) -> Result<[u8; 4], OutOfReach> {
     rel32(next.0, target.0).ok_or(OutOfReach)
 }
 

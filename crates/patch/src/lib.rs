@@ -6,6 +6,7 @@
 //! running process ([`Avma`], actual virtual memory address), so a link-time
 //! [`Svma`](calltap_sites::Svma) cannot be patched by mistake.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod address;
 mod audit;

@@ -9,7 +9,7 @@ pub(crate) const LAST_BYTE: usize = 6;
 /// The step that restores the file's bytes.
 pub(crate) const RESTORE: usize = 7;
 /// Bytes of a jump or call.
-pub const JUMP: usize = X86_64::JUMP as usize;
+pub(crate) const JUMP: usize = X86_64::JUMP as usize;
 
 /// `test eax, imm32`.
 pub(crate) const TEST: u8 = 0xA9;

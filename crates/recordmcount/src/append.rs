@@ -21,7 +21,7 @@ use object::elf;
 
 /// Returns the object with lists of these calls: one for each group, and one for all calls outside
 /// of groups.
-pub fn lists(object: &Object<'_>, calls: &[Call]) -> Result<Vec<u8>, Error> {
+pub(crate) fn lists(object: &Object<'_>, calls: &[Call]) -> Result<Vec<u8>, Error> {
     let groups = groups(object);
     let mut lists: BTreeMap<Option<usize>, Vec<Call>> = BTreeMap::new();
     for call in calls {

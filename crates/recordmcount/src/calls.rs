@@ -7,7 +7,7 @@ use object::elf;
 
 /// A call, by the place of its instruction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Call {
+pub(crate) struct Call {
     /// Number of the section that contains it.
     pub section: usize,
     /// Offset in the section.
@@ -20,7 +20,7 @@ fn is_hook(name: &[u8]) -> bool {
 }
 
 /// Returns all calls, in the order of the sections.
-pub fn find(object: &Object<'_>) -> Result<Vec<Call>, Error> {
+pub(crate) fn find(object: &Object<'_>) -> Result<Vec<Call>, Error> {
     let Some(symbols) = object.symbols else { return Ok(Vec::new()) };
     let table = object.section(symbols)?;
     let strings = object.section(table.header.link as usize)?.data;

@@ -8,14 +8,14 @@ use object::elf;
 use std::collections::BTreeMap;
 
 /// The object, its new section headers, and the new file's bytes.
-pub struct Edited<'o> {
+pub(crate) struct Edited<'o> {
     pub object: &'o Object<'o>,
     pub headers: Vec<Header>,
     data: Vec<u8>,
 }
 
 impl<'o> Edited<'o> {
-    pub fn new(object: &'o Object<'o>) -> Self {
+    pub(crate) fn new(object: &'o Object<'o>) -> Self {
         let headers: Vec<Header> = object.sections.iter().map(|section| section.header).collect();
         let end = object.headers_at + headers.len() * object.format.header_size();
         // The section headers, mostly the file's last part, are written again.
@@ -24,7 +24,7 @@ impl<'o> Edited<'o> {
     }
 
     /// Appends the contents of a section, and returns their offset.
-    pub fn append(&mut self, content: &[u8], alignment: usize) -> u64 {
+    pub(crate) fn append(&mut self, content: &[u8], alignment: usize) -> u64 {
         self.data.resize(self.data.len().next_multiple_of(alignment), 0);
         let at = self.data.len() as u64;
         self.data.extend_from_slice(content);
@@ -32,14 +32,14 @@ impl<'o> Edited<'o> {
     }
 
     /// Replaces the contents of a section.
-    pub fn replace(&mut self, section: usize, content: &[u8]) {
+    pub(crate) fn replace(&mut self, section: usize, content: &[u8]) {
         let at = self.append(content, 8);
         let header = &mut self.headers[section];
         (header.offset, header.size) = (at, content.len() as u64);
     }
 
     /// Replaces the contents of a section by others of the same length.
-    pub fn overwrite(&mut self, section: usize, content: &[u8]) {
+    pub(crate) fn overwrite(&mut self, section: usize, content: &[u8]) {
         let at = self.headers[section].offset as usize;
         // The offset of an empty section does not matter.
         if let Some(old) = self.data.get_mut(at..).and_then(|rest| rest.get_mut(..content.len())) {
@@ -49,7 +49,7 @@ impl<'o> Edited<'o> {
 
     /// Adds the names of the list and of its relocations. Returns the latter, of which the former
     /// is the end.
-    pub fn add_name(&mut self) -> u32 {
+    pub(crate) fn add_name(&mut self) -> u32 {
         let (section, prefix) = (self.object.names, relocations_prefix(self.object.format));
         let mut names = self.object.sections[section].data.to_vec();
         if names.last() != Some(&0) {
@@ -62,7 +62,7 @@ impl<'o> Edited<'o> {
     }
 
     /// Adds a list: its section and that of its relocations.
-    pub fn add_list(
+    pub(crate) fn add_list(
         &mut self,
         name: u32,
         group: Option<usize>,
@@ -115,7 +115,7 @@ impl<'o> Edited<'o> {
     }
 
     /// Appends the section headers, and returns the new file.
-    pub fn finish(mut self) -> Result<Vec<u8>, Error> {
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>, Error> {
         let format = self.object.format;
         let count = self.headers.len();
         let short = u16::try_from(count).ok().filter(|&count| count < elf::SHN_LORESERVE);

@@ -11,6 +11,7 @@
 //! one, refuses objects with groups, which are all of C++, and those of LLVM, whose section names
 //! are in the string table of the symbols.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod append;
 mod calls;

@@ -5,7 +5,7 @@ use crate::format::{Format, Header, Machine, Symbol, u16_at, u32_at};
 use object::elf;
 
 /// A section.
-pub struct Section<'d> {
+pub(crate) struct Section<'d> {
     pub header: Header,
     pub name: &'d [u8],
     /// Bytes of the section in the file.
@@ -14,18 +14,18 @@ pub struct Section<'d> {
 
 impl Section<'_> {
     /// Whether the section is of this type.
-    pub fn is(&self, kind: elf::SectionType) -> bool {
+    pub(crate) fn is(&self, kind: elf::SectionType) -> bool {
         self.header.kind == kind.0
     }
 
     /// Whether the section has this flag.
-    pub fn has(&self, flag: elf::SectionFlags) -> bool {
+    pub(crate) fn has(&self, flag: elf::SectionFlags) -> bool {
         self.header.flags & flag.0 != 0
     }
 }
 
 /// An object file.
-pub struct Object<'d> {
+pub(crate) struct Object<'d> {
     pub data: &'d [u8],
     pub format: Format,
     pub sections: Vec<Section<'d>>,
@@ -41,7 +41,7 @@ const HEADERS: &str = "the section headers";
 
 impl<'d> Object<'d> {
     /// Parses the headers.
-    pub fn parse(data: &'d [u8]) -> Result<Object<'d>, Error> {
+    pub(crate) fn parse(data: &'d [u8]) -> Result<Object<'d>, Error> {
         let format = format(data)?;
         let (offset, sizes) = format.headers_field();
         let broken = || Error::corrupt(HEADERS);
@@ -86,19 +86,19 @@ impl<'d> Object<'d> {
     }
 
     /// Returns the section with this number.
-    pub fn section(&self, index: usize) -> Result<&Section<'d>, Error> {
+    pub(crate) fn section(&self, index: usize) -> Result<&Section<'d>, Error> {
         self.sections
             .get(index)
             .ok_or_else(|| Error::corrupt(format!("there is no section {index}, which another refers to")))
     }
 
     /// Returns all sections of this type with their numbers.
-    pub fn of_type(&self, kind: elf::SectionType) -> impl Iterator<Item = (usize, &Section<'d>)> {
+    pub(crate) fn of_type(&self, kind: elf::SectionType) -> impl Iterator<Item = (usize, &Section<'d>)> {
         self.sections.iter().enumerate().filter(move |(_, section)| section.is(kind))
     }
 
     /// Returns the symbols of a symbol table.
-    pub fn symbols_of(&self, table: &Section<'d>) -> impl Iterator<Item = Symbol> {
+    pub(crate) fn symbols_of(&self, table: &Section<'d>) -> impl Iterator<Item = Symbol> {
         let format = self.format;
         table.data.chunks_exact(format.symbol_size()).filter_map(move |bytes| format.symbol(bytes))
     }
@@ -152,7 +152,7 @@ fn range(header: &Header) -> Option<std::ops::Range<usize>> {
 
 /// Returns a string of a string table, cut off behind the length of any name that matters here;
 /// empty if it lies outside.
-pub fn string(strings: &[u8], at: u32) -> &[u8] {
+pub(crate) fn string(strings: &[u8], at: u32) -> &[u8] {
     let rest = strings.get(at as usize..).unwrap_or_default();
     let longest = &rest[..rest.len().min(64)];
     longest.split(|byte| *byte == 0).next().unwrap_or_default()
@@ -160,14 +160,14 @@ pub fn string(strings: &[u8], at: u32) -> &[u8] {
 
 /// Returns the section numbers that did not fit the symbols of a table, and the number of their
 /// section.
-pub fn wide_indices<'o>(object: &'o Object<'_>, table: usize) -> Option<(usize, &'o [u8])> {
+pub(crate) fn wide_indices<'o>(object: &'o Object<'_>, table: usize) -> Option<(usize, &'o [u8])> {
     let mut found = object.of_type(elf::SHT_SYMTAB_SHNDX);
     let (index, section) = found.find(|(_, section)| section.header.link as usize == table)?;
     Some((index, section.data))
 }
 
 /// Returns the number of the section that contains a symbol; 0 for none.
-pub fn section_of(symbol: &Symbol, number: usize, wide: Option<(usize, &[u8])>) -> u32 {
+pub(crate) fn section_of(symbol: &Symbol, number: usize, wide: Option<(usize, &[u8])>) -> u32 {
     let written = || u32_at(wide?.1, number.checked_mul(4)?);
     match symbol.section {
         index if index < elf::SHN_LORESERVE => index.into(),

@@ -20,7 +20,7 @@ const ADDRSIG: u32 = 0x6fff_4c03;
 const CALL_GRAPH_PROFILE: u32 = 0x6fff_4c09;
 
 /// Returns the number of each section's symbol, adding the symbol where there is none.
-pub fn of_sections(
+pub(crate) fn of_sections(
     edited: &mut Edited<'_>,
     wanted: impl Iterator<Item = usize>,
 ) -> Result<BTreeMap<usize, u32>, Error> {

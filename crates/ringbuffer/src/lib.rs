@@ -6,6 +6,7 @@
 //! pages and records to readers: [`PageLayout`] reads pages by them, [`Fields`] records. All is
 //! little-endian, 64-bit.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod fields;
 pub mod formats;

@@ -9,6 +9,7 @@
 //! processes that it starts; the events of a processor share a ring. Once a stream is open, only
 //! its rings have to be read often enough.
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod events;
 mod execs;

@@ -5,6 +5,7 @@
 //! [`ParsedSelection`] answers what its tracers want of a function. This crate knows no processes,
 //! and of files only the location of [debugging files](debug_files).
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod candidates;
 pub mod debug_files;

@@ -3,6 +3,7 @@
 //! Safe code only. Input is a byte slice or a file, never a process. All addresses are *link-time*
 //! addresses ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod address;
 mod binary;

@@ -111,7 +111,7 @@ pub(crate) struct Parts<'f> {
 
 impl<'f> Parts<'f> {
     /// Creates a reader that may read `left` bytes.
-    pub fn new(cache: &'f ReadCache<&'f File>, left: &'f Cell<u64>) -> Parts<'f> {
+    pub(crate) fn new(cache: &'f ReadCache<&'f File>, left: &'f Cell<u64>) -> Parts<'f> {
         Parts { cache, left }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Bytes of the jump that a site becomes.
-pub const JUMP: u64 = X86_64::JUMP;
+pub(crate) const JUMP: u64 = X86_64::JUMP;
 /// `pop %rbp`.
 pub const POP: u8 = 0x5D;
 

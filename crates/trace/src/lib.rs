@@ -5,6 +5,7 @@
 //! missing tail yields a result and a list of complaints, not an error. No data of a file is
 //! trusted.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod ahead;
 mod calls;

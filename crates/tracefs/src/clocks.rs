@@ -4,7 +4,7 @@ use calltap_trace::{ClockKind, ClockPair};
 
 /// A clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Clock {
+pub(crate) enum Clock {
     /// CLOCK_MONOTONIC, under each of the kernel's names for clocks that do not differ here.
     Mono,
     /// No time: the number of the record.
@@ -22,7 +22,7 @@ pub enum Clock {
 }
 
 /// All clocks by name, in the kernel's order.
-pub const CLOCKS: [(&str, Clock); 10] = [
+pub(crate) const CLOCKS: [(&str, Clock); 10] = [
     ("local", Clock::Mono),
     ("global", Clock::Mono),
     ("counter", Clock::Counter),
@@ -37,12 +37,12 @@ pub const CLOCKS: [(&str, Clock); 10] = [
 
 impl Clock {
     /// Whether times of the clock are printed as nanoseconds are.
-    pub fn in_ns(self) -> bool {
+    pub(crate) fn in_ns(self) -> bool {
         !matches!(self, Clock::Counter | Clock::Tsc)
     }
 
     /// Whether the clock can be shown for events that were stamped by `recorded`.
-    pub fn exists(self, recorded: ClockKind) -> bool {
+    pub(crate) fn exists(self, recorded: ClockKind) -> bool {
         self != Clock::Tsc || recorded == ClockKind::Tsc
     }
 }
@@ -71,7 +71,7 @@ impl Moment {
 
 /// The time of an event.
 #[derive(Clone, Copy, Debug)]
-pub struct When {
+pub(crate) struct When {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub ns: u64,
     /// Ticks of the event clock, if they were read.
@@ -80,7 +80,7 @@ pub struct When {
 
 /// A stretch of time with the clocks at both ends.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Stretch {
+pub(crate) struct Stretch {
     /// The clocks at the beginning.
     pub from: Moment,
     /// The clocks at the end.
@@ -100,7 +100,7 @@ impl Stretch {
     }
 
     /// Returns a time by a clock. [`Clock::Counter`] has none: its time is CLOCK_MONOTONIC.
-    pub fn time(&self, clock: Clock, when: When) -> u64 {
+    pub(crate) fn time(&self, clock: Clock, when: When) -> u64 {
         match clock {
             Clock::Mono | Clock::Counter => when.ns,
             Clock::Uptime => self.by(|moment| moment.boot_ns, when.ns) / 10_000_000,

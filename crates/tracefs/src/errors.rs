@@ -10,7 +10,7 @@ const KEPT: usize = 8;
 
 /// The reason why a write was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wrong {
+pub(crate) struct Wrong {
     /// Error number of the system call.
     pub errno: Errno,
     /// Explanation in words; an error without one is not logged.
@@ -21,12 +21,12 @@ pub struct Wrong {
 
 impl Wrong {
     /// Returns the error of an invalid argument.
-    pub fn argument(why: impl Into<String>) -> Wrong {
+    pub(crate) fn argument(why: impl Into<String>) -> Wrong {
         Wrong { errno: Errno::INVAL, why: why.into(), at: 0 }
     }
 
     /// Sets the byte offset of the error.
-    pub fn at(self, at: usize) -> Wrong {
+    pub(crate) fn at(self, at: usize) -> Wrong {
         Wrong { at, ..self }
     }
 }
@@ -45,12 +45,12 @@ impl From<Refusal> for Wrong {
 
 /// The last errors of an instance.
 #[derive(Default, Debug)]
-pub struct ErrorLog(VecDeque<String>);
+pub(crate) struct ErrorLog(VecDeque<String>);
 
 impl ErrorLog {
     /// Adds an error: its time, its file and the written text. The text is empty if the write was
     /// valid but could not be carried out.
-    pub fn add(&mut self, ns: u64, file: &str, written: &str, wrong: &Wrong) {
+    pub(crate) fn add(&mut self, ns: u64, file: &str, written: &str, wrong: &Wrong) {
         if wrong.why.is_empty() {
             return;
         }
@@ -68,12 +68,12 @@ impl ErrorLog {
     }
 
     /// Removes all errors.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Returns the contents of the file.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.0.iter().map(String::as_str).collect()
     }
 }

@@ -99,7 +99,7 @@ struct PendingEvent {
 
 /// The events that wait, and the state of all threads.
 #[derive(Default, Debug)]
-pub struct Ingest {
+pub(crate) struct Ingest {
     /// Events since the last call of `settle`, in the order of arrival.
     pending: Vec<PendingEvent>,
     marks: Vec<Mark>,
@@ -113,28 +113,28 @@ pub struct Ingest {
 
 impl Ingest {
     /// Adds a thread.
-    pub fn add_thread(&mut self, thread: ThreadId, tid: u32) {
+    pub(crate) fn add_thread(&mut self, thread: ThreadId, tid: u32) {
         self.tasks.insert(thread, Task { tid, ..Task::default() });
     }
 
     /// Marks a thread as ended: it has no events except the pending ones.
-    pub fn end_thread(&mut self, thread: ThreadId) {
+    pub(crate) fn end_thread(&mut self, thread: ThreadId) {
         self.ended.push(thread);
     }
 
     /// Removes the ended threads whose events are all settled, and returns them.
-    pub fn take_ended(&mut self) -> Vec<u32> {
+    pub(crate) fn take_ended(&mut self) -> Vec<u32> {
         let ended = std::mem::take(&mut self.ended);
         ended.into_iter().filter_map(|thread| self.tasks.remove(&thread)).map(|task| task.tid).collect()
     }
 
     /// Returns the threads that have not ended.
-    pub fn threads(&self) -> Vec<u32> {
+    pub(crate) fn threads(&self) -> Vec<u32> {
         self.tasks.values().map(|task| task.tid).collect()
     }
 
     /// Adds events of one thread.
-    pub fn add(&mut self, batch: &Batch) {
+    pub(crate) fn add(&mut self, batch: &Batch) {
         let (before, thread) = (self.pending.len(), batch.thread);
         let slots = (0..).map(|n| slot(batch.values.of(n)));
         let events = batch.events.iter().zip(slots);
@@ -148,25 +148,25 @@ impl Ingest {
     }
 
     /// Returns the threads whose stack mappings are sought, each with an address in its stack.
-    pub fn sought(&self) -> Vec<(ThreadId, u32, u64)> {
+    pub(crate) fn sought(&self) -> Vec<(ThreadId, u32, u64)> {
         let tasks = self.tasks.iter().filter(|(_, task)| task.within != 0);
         tasks.map(|(thread, task)| (*thread, task.tid, task.within)).collect()
     }
 
     /// Sets the mapping of a thread's stack; `None` if it is not known.
-    pub fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
+    pub(crate) fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
         if let Some(task) = self.tasks.get_mut(&thread) {
             (task.stack, task.within) = (stack, 0);
         }
     }
 
     /// Adds a write to the `trace_marker` of an instance.
-    pub fn mark(&mut self, instance: u32, ns: u64, tid: u32, payload: Payload) {
+    pub(crate) fn mark(&mut self, instance: u32, ns: u64, tid: u32, payload: Payload) {
         self.marks.push(Mark { instance, ns, tid, payload });
     }
 
     /// Removes an instance; the indexes of those behind it decrease by one.
-    pub fn forget(&mut self, place: usize) {
+    pub(crate) fn forget(&mut self, place: usize) {
         let shut = |mask: &mut u32| *mask = *mask & ((1 << place) - 1) | *mask >> 1 & !((1u32 << place) - 1);
         for task in self.tasks.values_mut() {
             for frame in task.calls.open_mut().iter_mut().map(|call| &mut call.data) {
@@ -180,7 +180,7 @@ impl Ingest {
 
     /// Computes the interests in all sites anew, after a change of the instances' selections or of
     /// the sites.
-    pub fn choose(&mut self, instances: &[Instance], stack_tracer: &StackTracer, symbols: &Symbols) {
+    pub(crate) fn choose(&mut self, instances: &[Instance], stack_tracer: &StackTracer, symbols: &Symbols) {
         let measured = stack_tracer.sets();
         let selections: Vec<InstanceFilter<'_>> = instances
             .iter()
@@ -234,7 +234,7 @@ impl Ingest {
     }
 
     /// Passes all collected events to the instances, in the order of time.
-    pub fn settle(
+    pub(crate) fn settle(
         &mut self,
         instances: &mut [Instance],
         stack_tracer: &mut StackTracer,

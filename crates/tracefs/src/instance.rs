@@ -26,12 +26,12 @@ const BUFFER_KB: u64 = 1408;
 const FEWEST: u64 = 2;
 
 const OVERWRITE: Flag = Flag::named("overwrite");
-pub const STACK_TRACE: Flag = Flag::named("func_stack_trace");
+pub(crate) const STACK_TRACE: Flag = Flag::named("func_stack_trace");
 const NO_REPEATS: Flag = Flag::named("func-no-repeats");
 
 /// The snapshot buffer.
 #[derive(Debug)]
-pub enum Snapshot {
+pub(crate) enum Snapshot {
     /// There is no memory for it.
     Freed,
     /// The buffer with its records.
@@ -39,11 +39,11 @@ pub enum Snapshot {
 }
 
 /// The names of the functions in `set_graph_function` or `set_graph_notrace`.
-pub type Functions = BTreeSet<String>;
+pub(crate) type Functions = BTreeSet<String>;
 
 /// An instance of the tracing directory.
 #[derive(Debug)]
-pub struct Instance {
+pub(crate) struct Instance {
     /// Number that is never reused.
     pub id: u32,
     /// Name of its directory; empty for the first instance.
@@ -100,7 +100,7 @@ pub struct Instance {
 
 impl Instance {
     /// Returns a new instance.
-    pub fn new(id: u32, name: &str, options: Options, processors: usize) -> Instance {
+    pub(crate) fn new(id: u32, name: &str, options: Options, processors: usize) -> Instance {
         let tracer =
             TracerSelection { name: TRACE.into(), kind: None, filter: Vec::new(), notrace: Vec::new() };
         let processors = processors as u64;
@@ -141,12 +141,12 @@ impl Instance {
     }
 
     /// Whether this is the instance of the top directory.
-    pub fn is_top(&self) -> bool {
+    pub(crate) fn is_top(&self) -> bool {
         self.id == 0
     }
 
     /// Gives the buffer its default size, at the first use.
-    pub fn expand(&mut self) {
+    pub(crate) fn expand(&mut self) {
         if self.subbufs.is_none() {
             self.set_kb(BUFFER_KB);
         }
@@ -154,14 +154,14 @@ impl Instance {
 
     /// Sets the size of a processor's buffer. One ring has the size of the buffers of all
     /// processors.
-    pub fn set_kb(&mut self, kb: u64) {
+    pub(crate) fn set_kb(&mut self, kb: u64) {
         let subbufs = (kb.saturating_mul(1024)).div_ceil(SUBBUF).max(FEWEST);
         self.subbufs = Some(subbufs);
         self.ring.resize(subbufs.saturating_mul(SUBBUF).saturating_mul(self.processors));
     }
 
     /// Returns the contents of `buffer_size_kb`, or of `buffer_total_size_kb`.
-    pub fn kb(&self, total: bool) -> String {
+    pub(crate) fn kb(&self, total: bool) -> String {
         let factor = if total { self.processors } else { 1 };
         match self.subbufs {
             Some(subbufs) => format!("{}\n", subbufs * SUBBUF * factor / 1024),
@@ -170,12 +170,12 @@ impl Instance {
     }
 
     /// Returns the kind of the current tracer.
-    pub fn tracer(&self) -> Option<TracerKind> {
+    pub(crate) fn tracer(&self) -> Option<TracerKind> {
         self.words.tracers.iter().find(|tracer| tracer.name == TRACE).and_then(|tracer| tracer.kind)
     }
 
     /// Returns the name of the current tracer.
-    pub fn tracer_name(&self) -> &'static str {
+    pub(crate) fn tracer_name(&self) -> &'static str {
         match self.tracer() {
             Some(TracerKind::Function) => "function",
             Some(TracerKind::FunctionGraph) => "function_graph",
@@ -184,7 +184,7 @@ impl Instance {
     }
 
     /// Takes over the tracers that are already registered in the process.
-    pub fn adopt(&mut self, words: Selection) {
+    pub(crate) fn adopt(&mut self, words: Selection) {
         self.is_on = !words.paused;
         let own = std::mem::replace(&mut self.words, Selection { paused: false, ..words });
         if !has_trace(&self.words) {
@@ -196,7 +196,7 @@ impl Instance {
     }
 
     /// Copies the sets of the first tracer to all others.
-    pub fn share_sets(&mut self) {
+    pub(crate) fn share_sets(&mut self) {
         let first = self.words.tracers.iter().find(|tracer| tracer.name == TRACE).cloned();
         let Some(TracerSelection { filter, notrace, .. }) = first else { return };
         for tracer in &mut self.words.tracers {
@@ -206,7 +206,7 @@ impl Instance {
     }
 
     /// Returns the format of the records.
-    pub fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> Format {
         Format {
             tracer: self.tracer_name(),
             options: self.options.clone(),
@@ -218,17 +218,17 @@ impl Instance {
     }
 
     /// Returns the clock.
-    pub fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         CLOCKS[self.clock].1
     }
 
     /// Sets the stretch of time in which the next records happened.
-    pub fn reach(&mut self, stretch: Stretch) {
+    pub(crate) fn reach(&mut self, stretch: Stretch) {
         self.stretch = stretch;
     }
 
     /// Returns the time of the instance's clock at the end of the present stretch.
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         let to = &self.stretch.to;
         match self.clock() {
             Clock::Counter => self.counter,
@@ -237,13 +237,13 @@ impl Instance {
     }
 
     /// Clears the buffer.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.ring.clear();
         self.start = self.now();
     }
 
     /// Returns the tracers to register in the process.
-    pub fn tracers(&self) -> Vec<TracerSelection> {
+    pub(crate) fn tracers(&self) -> Vec<TracerSelection> {
         let place = if self.is_top() { String::new() } else { format!("{}/", self.name) };
         // Without any tracer, the session's default would be registered.
         let is_default = |tracer: &TracerSelection| self.is_top() && tracer.name == TRACE;
@@ -261,24 +261,24 @@ impl Instance {
     }
 
     /// Whether the instance records stacks.
-    pub fn wants_stacks(&self) -> bool {
+    pub(crate) fn wants_stacks(&self) -> bool {
         let by_trigger = || self.triggers.all().iter().any(|trigger| trigger.command == Command::StackTrace);
         self.tracer() == Some(TracerKind::Function) && self.options.has(STACK_TRACE) || by_trigger()
     }
 
     /// Returns the sets of a tracer, if it is registered.
-    pub fn sets(&self, name: &str) -> Option<(GlobSet, GlobSet)> {
+    pub(crate) fn sets(&self, name: &str) -> Option<(GlobSet, GlobSet)> {
         let tracer = self.words.tracers.iter().find(|tracer| tracer.name == name && tracer.kind.is_some())?;
         Some((GlobSet::new(&tracer.filter), GlobSet::new(&tracer.notrace)))
     }
 
     /// Whether the profile tracer is registered.
-    pub fn profiles(&self) -> bool {
+    pub(crate) fn profiles(&self) -> bool {
         self.words.tracers.iter().any(|tracer| tracer.kind == Some(TracerKind::Profile))
     }
 
     /// Returns a function that counts a function's users: tracer, profiler, triggers by command.
-    pub fn users<'a>(&'a self) -> impl Fn(&Listed) -> usize + 'a {
+    pub(crate) fn users<'a>(&'a self) -> impl Fn(&Listed) -> usize + 'a {
         let sets: Vec<(GlobSet, GlobSet)> =
             [TRACE, PROFILE].into_iter().filter_map(|name| self.sets(name)).collect();
         move |function| {
@@ -296,13 +296,13 @@ impl Instance {
     }
 
     /// Whether calls of a thread are recorded.
-    pub fn lists(&self, tid: u32) -> bool {
+    pub(crate) fn lists(&self, tid: u32) -> bool {
         let [only, never] = &self.pids;
         (only.is_empty() || only.contains(&tid)) && !never.contains(&tid)
     }
 
     /// Adds a record to the buffer, if the instance is on.
-    pub fn record(&mut self, when: When, tid: u32, payload: Payload) {
+    pub(crate) fn record(&mut self, when: When, tid: u32, payload: Payload) {
         if !self.is_on || self.paused > 0 || self.mask & 1 == 0 {
             return;
         }
@@ -342,13 +342,13 @@ impl Instance {
     }
 
     /// Moves the records to the snapshot buffer, whose old records are discarded.
-    pub fn take_snapshot(&mut self) {
+    pub(crate) fn take_snapshot(&mut self) {
         self.snapshot = Snapshot::Allocated(self.ring.put_aside());
     }
 
     /// Changes the clock, and clears the buffers: times before and after the change could not be
     /// compared.
-    pub fn set_clock(&mut self, clock: usize) {
+    pub(crate) fn set_clock(&mut self, clock: usize) {
         self.clock = clock;
         self.clear();
         if let Snapshot::Allocated(ring) = &mut self.snapshot {
@@ -357,7 +357,7 @@ impl Instance {
     }
 
     /// Executes the triggers of a function that was called.
-    pub fn trigger(
+    pub(crate) fn trigger(
         &mut self,
         when: When,
         tid: u32,
@@ -397,6 +397,6 @@ fn has_trace(words: &Selection) -> bool {
 }
 
 /// Whether a function is in the filter and not in the notrace set.
-pub fn wants((filter, notrace): &(GlobSet, GlobSet), function: &Listed) -> bool {
+pub(crate) fn wants((filter, notrace): &(GlobSet, GlobSet), function: &Listed) -> bool {
     (filter.is_empty() || has(filter, function)) && !has(notrace, function)
 }

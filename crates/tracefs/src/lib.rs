@@ -5,6 +5,7 @@
 //! system: look up, open, read, write, close. Changes for the process to carry out are returned as
 //! [`Effects`].
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod clocks;
 pub mod control;

@@ -5,7 +5,7 @@ use calltap_ringbuffer::formats;
 
 /// A directory or file of an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Node {
+pub(crate) struct Node {
     /// Id of the instance.
     pub instance: u32,
     /// The entry of the instance.
@@ -14,7 +14,7 @@ pub struct Node {
 
 /// A directory or file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A directory.
     Dir(Dir),
     /// A file. The number is that of an option, or of a processor plus one; 0 for other files.
@@ -23,7 +23,7 @@ pub enum Entry {
 
 /// A directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Dir {
+pub(crate) enum Dir {
     /// The instance's own directory.
     Root,
     Options,
@@ -39,7 +39,7 @@ pub enum Dir {
 
 /// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     Available,
     Info,
     Failures,
@@ -141,7 +141,7 @@ impl File {
 }
 
 /// All files of an instance's directory.
-pub const FILES: &[File] = &[
+pub(crate) const FILES: &[File] = &[
     top("README", Kind::Readme, RO),
     top("available_events", Kind::Empty, RO),
     top("available_filter_functions", Kind::Available, RO).about("functions that can be traced").by_command(),
@@ -204,7 +204,7 @@ const CPU_FILES: &[File] = &[
 ];
 
 /// The sums of the profile tracer for `calltap tracefs`, which knows no processors.
-pub const SUMS: File =
+pub(crate) const SUMS: File =
     file("trace_stat/function0", Kind::Stat, RW).about("sums of trace_profile").by_command();
 
 const DIRS: &[(&str, Dir, bool)] = &[
@@ -216,7 +216,7 @@ const DIRS: &[(&str, Dir, bool)] = &[
 ];
 
 /// Returns the entries of a directory, except instances.
-pub fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)> {
+pub(crate) fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)> {
     let file = |files: &[File], arg: u16| -> Vec<(String, Entry)> {
         let there = files.iter().filter(|file| is_top || !file.top_only);
         there.map(|file| (file.name.to_owned(), Entry::File(file.kind, arg))).collect()
@@ -257,7 +257,7 @@ pub fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)
 }
 
 /// Returns the default mode of an entry.
-pub fn mode(entry: Entry) -> u16 {
+pub(crate) fn mode(entry: Entry) -> u16 {
     match entry {
         Entry::Dir(Dir::Events | Dir::EventsFtrace | Dir::Event(_)) => 0o755,
         Entry::Dir(_) => 0o750,
@@ -270,7 +270,7 @@ pub fn mode(entry: Entry) -> u16 {
 }
 
 /// Returns the name of a writable file.
-pub fn name(kind: Kind) -> &'static str {
+pub(crate) fn name(kind: Kind) -> &'static str {
     let known = FILES.iter().find(|file| file.kind == kind);
     known.map_or(if kind == Kind::Option { "options" } else { "calltap" }, |file| file.name)
 }

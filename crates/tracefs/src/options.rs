@@ -2,7 +2,7 @@
 
 /// An option of tracers.
 #[derive(Clone, Copy, Debug)]
-pub struct TraceOption {
+pub(crate) struct TraceOption {
     /// Name of the option.
     pub name: &'static str,
     /// The only tracer with this option; `None` if all have it.
@@ -25,7 +25,7 @@ const fn of(tracer: &'static str, name: &'static str, default: bool) -> TraceOpt
 }
 
 /// All options, in the kernel's order.
-pub const OPTIONS: &[TraceOption] = &[
+pub(crate) const OPTIONS: &[TraceOption] = &[
     core("print-parent", true),
     core("sym-offset", false),
     core("sym-addr", false),
@@ -74,11 +74,11 @@ pub const OPTIONS: &[TraceOption] = &[
 
 /// The index of an option, computed at compile time, for options that are read for every record.
 #[derive(Clone, Copy, Debug)]
-pub struct Flag(usize);
+pub(crate) struct Flag(usize);
 
 impl Flag {
     /// Returns the option with a name.
-    pub const fn named(name: &str) -> Flag {
+    pub(crate) const fn named(name: &str) -> Flag {
         let mut at = 0;
         while at < OPTIONS.len() {
             if same(OPTIONS[at].name.as_bytes(), name.as_bytes()) {
@@ -109,7 +109,7 @@ pub(crate) use on;
 
 /// The options that are on, as bits.
 #[derive(Clone, Debug)]
-pub struct Options(u64);
+pub(crate) struct Options(u64);
 
 impl Default for Options {
     fn default() -> Self {
@@ -124,18 +124,18 @@ fn place(name: &str) -> Option<usize> {
 
 impl Options {
     /// Whether an option is on.
-    pub fn has(&self, flag: Flag) -> bool {
+    pub(crate) fn has(&self, flag: Flag) -> bool {
         self.0 >> flag.0 & 1 != 0
     }
 
     /// Whether the option with a name is on.
-    pub fn is_on(&self, name: &str) -> bool {
+    pub(crate) fn is_on(&self, name: &str) -> bool {
         debug_assert!(place(name).is_some(), "{name}");
         place(name).is_some_and(|n| self.0 >> n & 1 != 0)
     }
 
     /// Switches an option. False if it does not exist, or refuses.
-    pub fn set(&mut self, name: &str, on: bool) -> bool {
+    pub(crate) fn set(&mut self, name: &str, on: bool) -> bool {
         let Some(n) = place(name).filter(|_| !(name == "test_nop_refuse" && on)) else { return false };
         self.0 = self.0 & !(1 << n) | u64::from(on) << n;
         true
@@ -143,7 +143,7 @@ impl Options {
 
     /// Returns the contents of `trace_options`: the options of all tracers, then the current
     /// tracer's own.
-    pub fn list(&self, tracer: &str, is_top: bool) -> String {
+    pub(crate) fn list(&self, tracer: &str, is_top: bool) -> String {
         let shown = |option: &&TraceOption| {
             option.tracer.is_none_or(|own| own == tracer) && (is_top || !option.top_only)
         };
@@ -156,7 +156,7 @@ impl Options {
 
     /// Applies a word written to `trace_options`. False if it names no option of the current
     /// tracer.
-    pub fn change(&mut self, word: &str, tracer: &str, is_top: bool) -> bool {
+    pub(crate) fn change(&mut self, word: &str, tracer: &str, is_top: bool) -> bool {
         let known = |name: &str| {
             OPTIONS.iter().any(|option| {
                 option.name == name

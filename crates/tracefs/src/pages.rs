@@ -8,7 +8,7 @@ use calltap_ringbuffer::{LONGEST, PAGE_SIZE, SubBuffer, record};
 
 /// An open file.
 #[derive(Default, Debug)]
-pub struct Pages {
+pub(crate) struct Pages {
     /// The part of a consumed page that was not read yet.
     rest: Vec<u8>,
 }
@@ -16,7 +16,13 @@ pub struct Pages {
 impl Pages {
     /// Reads at most `size` bytes; none if there are no records. `full`: a page that is not full is
     /// left in the buffer.
-    pub fn read(&mut self, ring: &mut Ring, symbols: &mut Symbols, size: usize, full: bool) -> Vec<u8> {
+    pub(crate) fn read(
+        &mut self,
+        ring: &mut Ring,
+        symbols: &mut Symbols,
+        size: usize,
+        full: bool,
+    ) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.rest);
         // A read returns whole pages, unless the reader's buffer is smaller than a page.
         while (bytes.is_empty() || bytes.len() + PAGE_SIZE <= size)
@@ -30,7 +36,7 @@ impl Pages {
     }
 
     /// Whether all consumed pages were read.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 }

@@ -14,7 +14,7 @@ const BEHIND: usize = 1 << 20;
 
 /// A reader that leaves the records in the buffer.
 #[derive(Debug)]
-pub struct Reader {
+pub(crate) struct Reader {
     records: View,
     format: Format,
     header: String,
@@ -31,14 +31,14 @@ pub struct Reader {
 
 impl Reader {
     /// Returns a reader of records, with a header above them.
-    pub fn new(records: View, format: Format, header: String) -> Reader {
+    pub(crate) fn new(records: View, format: Format, header: String) -> Reader {
         let window = header.clone();
         let (shown, told) = Default::default();
         Reader { records, format, header, at: 0, shown, told, window, start: 0, reached: 0 }
     }
 
     /// Returns bytes from an offset on.
-    pub fn read(&mut self, symbols: &Symbols, offset: u64, size: usize) -> Vec<u8> {
+    pub(crate) fn read(&mut self, symbols: &Symbols, offset: u64, size: usize) -> Vec<u8> {
         if offset < self.start {
             (self.at, self.start) = (0, 0);
             (self.shown, self.told) = Default::default();
@@ -59,7 +59,7 @@ impl Reader {
     }
 
     /// Makes `size` bytes of text behind the last read.
-    pub fn read_ahead(&mut self, symbols: &Symbols, size: usize) {
+    pub(crate) fn read_ahead(&mut self, symbols: &Symbols, size: usize) {
         self.forget(self.reached);
         self.fill(symbols, self.reached + size.min(BEHIND));
     }
@@ -109,7 +109,7 @@ impl Reader {
 
 /// A reader that consumes records.
 #[derive(Default, Debug)]
-pub struct Pipe {
+pub(crate) struct Pipe {
     shown: PrintState,
     /// Text of consumed records that was not read yet.
     text: String,
@@ -119,7 +119,7 @@ pub struct Pipe {
 
 impl Pipe {
     /// Reads at most `size` bytes; `None` if there are none now.
-    pub fn read(
+    pub(crate) fn read(
         &mut self,
         ring: &mut Ring,
         format: &Format,
@@ -150,18 +150,18 @@ impl Pipe {
     }
 
     /// Returns the text of all records.
-    pub fn all(&mut self, ring: &mut Ring, format: &Format, symbols: &Symbols) -> String {
+    pub(crate) fn all(&mut self, ring: &mut Ring, format: &Format, symbols: &Symbols) -> String {
         let bytes = self.read(ring, format, symbols, usize::MAX).unwrap_or_default();
         String::from_utf8(bytes).unwrap_or_default()
     }
 
     /// Whether a read has returned any text.
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.any
     }
 
     /// Whether all text of consumed records was read.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 }

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Number of data bytes in one of the kernel's sub-buffers, the unit of `buffer_size_kb`.
-pub const SUBBUF: u64 = 4080;
+pub(crate) const SUBBUF: u64 = 4080;
 
 /// A record of the buffer.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// Time by the instance's clock.
     pub time: u64,
     /// Thread id.
@@ -20,7 +20,7 @@ pub struct Record {
 
 /// The contents of a record. A site is a number in [`crate::symbols::Symbols`].
 #[derive(Clone, Debug)]
-pub enum Payload {
+pub(crate) enum Payload {
     /// A call, of the function tracer.
     Function {
         /// The function.
@@ -84,7 +84,7 @@ const CHUNK: usize = 4096;
 
 /// A ring buffer. Its records lie in chunks, which readers share instead of copying them.
 #[derive(Debug)]
-pub struct Ring {
+pub(crate) struct Ring {
     /// The full chunks.
     full: VecDeque<Arc<Vec<Record>>>,
     /// The chunk that is being filled.
@@ -107,7 +107,7 @@ pub struct Ring {
 
 impl Ring {
     /// Returns an empty buffer of `capacity` bytes.
-    pub fn new(capacity: u64) -> Ring {
+    pub(crate) fn new(capacity: u64) -> Ring {
         Ring {
             full: VecDeque::new(),
             last: Vec::new(),
@@ -124,7 +124,7 @@ impl Ring {
 
     /// Adds a record. In a full buffer it overwrites the oldest, or is dropped if `overwrite` is
     /// off.
-    pub fn push(&mut self, record: Record, overwrite: bool) {
+    pub(crate) fn push(&mut self, record: Record, overwrite: bool) {
         let size = record.size();
         if !overwrite && self.bytes + size > self.capacity {
             self.dropped += 1;
@@ -167,18 +167,18 @@ impl Ring {
     }
 
     /// Counts records that were lost before they arrived here.
-    pub fn lose(&mut self, count: u64) {
+    pub(crate) fn lose(&mut self, count: u64) {
         self.dropped += count;
         self.missed += count;
     }
 
     /// Returns the oldest record, and the number of records lost before it.
-    pub fn first(&self) -> Option<(u64, &Record)> {
+    pub(crate) fn first(&self) -> Option<(u64, &Record)> {
         Some((self.missed, self.oldest()?))
     }
 
     /// Removes and returns the oldest record, with the number of records lost before it.
-    pub fn take(&mut self) -> Option<(u64, Record)> {
+    pub(crate) fn take(&mut self) -> Option<(u64, Record)> {
         let record = self.oldest()?.clone();
         self.drop_first();
         self.read += 1;
@@ -186,34 +186,34 @@ impl Ring {
     }
 
     /// Removes all records.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Ring::new(self.capacity);
     }
 
     /// Removes all records, and returns them as another buffer.
-    pub fn put_aside(&mut self) -> Ring {
+    pub(crate) fn put_aside(&mut self) -> Ring {
         let empty = Ring::new(self.capacity);
         std::mem::replace(self, empty)
     }
 
     /// Returns the size that the records would have in the kernel.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Changes the size, and removes the oldest records that no longer fit.
-    pub fn resize(&mut self, capacity: u64) {
+    pub(crate) fn resize(&mut self, capacity: u64) {
         self.capacity = capacity;
         self.shrink();
     }
 
     /// Returns the newest record for changes.
-    pub fn last_mut(&mut self) -> Option<&mut Record> {
+    pub(crate) fn last_mut(&mut self) -> Option<&mut Record> {
         self.last.last_mut()
     }
 
     /// Returns the present records.
-    pub fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         let chunks = self.full.iter().cloned().chain([Arc::new(self.last.clone())]).collect();
         View { chunks, out: self.out, count: self.len() }
     }
@@ -223,17 +223,17 @@ impl Ring {
     }
 
     /// Whether there are no records.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.oldest().is_none()
     }
 
     /// Returns the number of records present, and of all records since the buffer was cleared.
-    pub fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         (self.len() as u64, self.written)
     }
 
     /// Returns the contents of the file `stats`. `in_ns`: times are nanoseconds.
-    pub fn stats(&self, now: u64, in_ns: bool) -> String {
+    pub(crate) fn stats(&self, now: u64, in_ns: bool) -> String {
         let time = |time: u64| match in_ns {
             true => format!("{:>5}.{:06}", time / 1_000_000_000, time / 1000 % 1_000_000),
             false => time.to_string(),
@@ -254,7 +254,7 @@ impl Ring {
 
 /// The records of a buffer at one moment, unaffected by later changes of the buffer.
 #[derive(Default, Debug)]
-pub struct View {
+pub(crate) struct View {
     chunks: Vec<Arc<Vec<Record>>>,
     out: usize,
     count: usize,
@@ -262,12 +262,12 @@ pub struct View {
 
 impl View {
     /// Returns the number of records.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 
     /// Returns the record at an index; the oldest has 0.
-    pub fn get(&self, at: usize) -> Option<&Record> {
+    pub(crate) fn get(&self, at: usize) -> Option<&Record> {
         let at = at + self.out;
         self.chunks.get(at / CHUNK)?.get(at % CHUNK)
     }

@@ -8,11 +8,11 @@ use crate::symbols::Symbols;
 use std::sync::Arc;
 
 /// Maximum number of levels, so that a stack fits into a page.
-pub const DEEPEST: usize = 480;
+pub(crate) const DEEPEST: usize = 480;
 
 /// A level of a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
+pub(crate) enum Level {
     /// The function of this site, at an unknown address.
     In(u32),
     /// A return address.
@@ -21,7 +21,7 @@ pub enum Level {
 
 impl Level {
     /// Returns the level as an address.
-    pub fn address(self, symbols: &Symbols) -> u64 {
+    pub(crate) fn address(self, symbols: &Symbols) -> u64 {
         match self {
             Level::In(site) => symbols.code(site),
             Level::Return(address) => address,
@@ -31,7 +31,7 @@ impl Level {
 
 /// An open call, with what is known of its frame.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// Site of the function.
     pub site: u32,
     /// Return address, 0 if it is not known.
@@ -46,21 +46,21 @@ pub struct Call {
 impl Call {
     /// Returns the stack pointer at the function's beginning, with the tracing function's own
     /// return address pushed, as in the kernel.
-    pub fn top(&self) -> u64 {
+    pub(crate) fn top(&self) -> u64 {
         self.slot.saturating_sub(8)
     }
 }
 
 /// Returns the stack of a call, innermost level first. `open`: the open calls around it, innermost
 /// first.
-pub fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Arc<[Level]> {
+pub(crate) fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Arc<[Level]> {
     places(call, open, symbols).into_iter().map(|(level, _)| level).collect()
 }
 
 /// Returns the stack of a call, innermost level first, each level with the address where its frame
 /// ends: the slot of its callee's return address, 0 if it is not known. `open`: the open calls
 /// around it, innermost first.
-pub fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Vec<(Level, u64)> {
+pub(crate) fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Vec<(Level, u64)> {
     let mut levels = vec![(Level::In(call.site), call.top())];
     let Call { mut parent, mut tail, mut slot, .. } = call;
     for outer in open {

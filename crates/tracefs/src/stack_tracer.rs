@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 /// The value that is read of every call while the stack tracer is on.
-pub const READ: &str = "*@$stack";
+pub(crate) const READ: &str = "*@$stack";
 
 const DISABLED: &str = "\
 #\n\
@@ -25,7 +25,7 @@ const DISABLED: &str = "\
 #\n";
 
 /// Returns the slot from the value of [`READ`] that was stored for a call; 0 if none was.
-pub fn slot(stored: &[u8]) -> u64 {
+pub(crate) fn slot(stored: &[u8]) -> u64 {
     match stored {
         [0, 0, word @ ..] => word.try_into().map_or(0, u64::from_le_bytes),
         _ => 0,
@@ -34,7 +34,7 @@ pub fn slot(stored: &[u8]) -> u64 {
 
 /// State of the stack tracer.
 #[derive(Default, Debug)]
-pub struct StackTracer {
+pub(crate) struct StackTracer {
     /// `stack_tracer_enabled`.
     pub is_on: bool,
     /// `stack_trace_filter`: the functions at whose calls the stack is measured.
@@ -49,12 +49,12 @@ pub struct StackTracer {
 
 impl StackTracer {
     /// Returns the sets of the functions at whose calls the stack is measured, if the tracer is on.
-    pub fn sets(&self) -> Option<(GlobSet, GlobSet)> {
+    pub(crate) fn sets(&self) -> Option<(GlobSet, GlobSet)> {
         self.is_on.then(|| (GlobSet::new(&present(&self.filter)), GlobSet::new(&[])))
     }
 
     /// Measures the stack at a call. `open`: the open calls around it, innermost first.
-    pub fn meet(&mut self, stack: &Range<u64>, call: Call, open: impl Iterator<Item = Call>) {
+    pub(crate) fn meet(&mut self, stack: &Range<u64>, call: Call, open: impl Iterator<Item = Call>) {
         if !stack.contains(&call.slot) || stack.end - call.top() <= self.max {
             return;
         }
@@ -65,7 +65,7 @@ impl StackTracer {
     }
 
     /// Returns the contents of `stack_trace`.
-    pub fn text(&self, symbols: &Symbols) -> String {
+    pub(crate) fn text(&self, symbols: &Symbols) -> String {
         let stack = self.stack(symbols);
         let mut text = format!("        Depth    Size   Location    ({} entries)\n", stack.len());
         text += "        -----    ----   --------\n";

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// A function that was traced.
 #[derive(Clone, Debug)]
-pub struct Traced {
+pub(crate) struct Traced {
     /// Linker symbol, which contains no blanks.
     pub name: String,
     /// Address in the process.
@@ -19,7 +19,7 @@ pub struct Traced {
 
 /// The names of a process.
 #[derive(Default, Debug)]
-pub struct Symbols {
+pub(crate) struct Symbols {
     /// Functions by the number of their site; `None` if the site was not described.
     sites: Vec<Option<Traced>>,
     modules: HashMap<u32, Module>,
@@ -47,12 +47,12 @@ const MARKER: u64 = 2;
 
 impl Symbols {
     /// Adds a module that was loaded.
-    pub fn add_module(&mut self, module: &Module) {
+    pub(crate) fn add_module(&mut self, module: &Module) {
         self.modules.insert(module.id, module.clone());
     }
 
     /// Adds a traced site.
-    pub fn add_site(&mut self, site: &Site) {
+    pub(crate) fn add_site(&mut self, site: &Site) {
         let bias = self.modules.get(&site.module).map_or(0, |module| module.bias);
         let place = site.id.0 as usize;
         if self.sites.len() <= place {
@@ -63,14 +63,14 @@ impl Symbols {
     }
 
     /// Adds a thread with its process and name, or renames it.
-    pub fn add_thread(&mut self, tid: u32, group: u32, comm: &str) {
+    pub(crate) fn add_thread(&mut self, tid: u32, group: u32, comm: &str) {
         self.comms.insert(tid, printable(comm).into_owned());
         self.groups.insert(tid, group);
     }
 
     /// Sets the functions that can be traced. Known functions keep their order; unloaded ones are
     /// removed, which renumbers those behind them. True if the list has changed.
-    pub fn set_functions(&mut self, now: Vec<Listed>) -> bool {
+    pub(crate) fn set_functions(&mut self, now: Vec<Listed>) -> bool {
         let is_same = |(listed, place): (&Listed, &usize)| {
             let old = &self.functions[*place];
             (old.address, &old.function) == (listed.address, &listed.function)
@@ -100,49 +100,49 @@ impl Symbols {
     }
 
     /// Returns the functions that can be traced.
-    pub fn functions(&self) -> &[Listed] {
+    pub(crate) fn functions(&self) -> &[Listed] {
         &self.functions
     }
 
     /// Returns all sites that were ever described.
-    pub fn sites(&self) -> impl Iterator<Item = (usize, &Traced)> {
+    pub(crate) fn sites(&self) -> impl Iterator<Item = (usize, &Traced)> {
         self.sites.iter().enumerate().filter_map(|(n, site)| Some((n, site.as_ref()?)))
     }
 
     /// Returns the number of site numbers in use.
-    pub fn site_count(&self) -> usize {
+    pub(crate) fn site_count(&self) -> usize {
         self.sites.len()
     }
 
     /// Returns the function of a site.
-    pub fn site(&self, site: u32) -> Option<&Traced> {
+    pub(crate) fn site(&self, site: u32) -> Option<&Traced> {
         self.sites.get(site as usize)?.as_ref()
     }
 
     /// Returns the function that begins at an address.
-    pub fn function_at(&self, address: u64) -> Option<&Listed> {
+    pub(crate) fn function_at(&self, address: u64) -> Option<&Listed> {
         let at = self.by_address.partition_point(|(start, _)| *start < address);
         let (start, n) = self.by_address.get(at)?;
         (*start == address).then(|| &self.functions[*n])
     }
 
     /// Sets the kernel's release: the first word of its description.
-    pub fn set_release(&mut self, kernel: &str) {
+    pub(crate) fn set_release(&mut self, kernel: &str) {
         self.release = kernel.split(' ').next().unwrap_or_default().to_owned();
     }
 
     /// Returns the kernel's release.
-    pub fn release(&self) -> &str {
+    pub(crate) fn release(&self) -> &str {
         &self.release
     }
 
     /// Returns the address of a site's function.
-    pub fn code(&self, site: u32) -> u64 {
+    pub(crate) fn code(&self, site: u32) -> u64 {
         self.site(site).map_or(0, |traced| traced.address)
     }
 
     /// Returns the address that stands for a caller in pages.
-    pub fn caller(&mut self, address: u64) -> u64 {
+    pub(crate) fn caller(&mut self, address: u64) -> u64 {
         // A call that is a function's last instruction returns to the first byte of the next
         // function.
         let call = address.wrapping_sub(u64::from(self.function_at(address).is_some()));
@@ -159,13 +159,13 @@ impl Symbols {
     }
 
     /// Returns the address that stands for `trace_marker` in pages.
-    pub fn marker(&mut self) -> u64 {
+    pub(crate) fn marker(&mut self) -> u64 {
         self.strangers.entry(MARKER).or_insert_with(|| line(MARKER, "tracing_mark_write", None));
         MARKER
     }
 
     /// Returns the symbols of all addresses in pages, in the form of `/proc/kallsyms`.
-    pub fn kallsyms(&self) -> String {
+    pub(crate) fn kallsyms(&self) -> String {
         let mut lines = self.strangers.clone();
         for traced in self.sites.iter().flatten() {
             lines.insert(traced.address, line(traced.address, &traced.name, None));
@@ -179,29 +179,29 @@ impl Symbols {
     }
 
     /// Returns the name of a thread; an unknown thread has the kernel's placeholder.
-    pub fn comm(&self, tid: u32) -> &str {
+    pub(crate) fn comm(&self, tid: u32) -> &str {
         self.comms.get(&tid).map_or("<...>", String::as_str)
     }
 
     /// Whether a thread of a process is known.
-    pub fn has_group(&self, group: u32) -> bool {
+    pub(crate) fn has_group(&self, group: u32) -> bool {
         self.groups.values().any(|own| *own == group)
     }
 
     /// Returns the process of a thread.
-    pub fn group(&self, tid: u32) -> Option<u32> {
+    pub(crate) fn group(&self, tid: u32) -> Option<u32> {
         self.groups.get(&tid).copied()
     }
 
     /// Returns the threads with their names, sorted by id.
-    pub fn threads(&self) -> Vec<(u32, &str)> {
+    pub(crate) fn threads(&self) -> Vec<(u32, &str)> {
         let mut all: Vec<(u32, &str)> = self.comms.iter().map(|(tid, comm)| (*tid, comm.as_str())).collect();
         all.sort_unstable();
         all
     }
 
     /// Appends the name of a site's function.
-    pub fn write_site(&self, text: &mut String, site: u32, style: Style) {
+    pub(crate) fn write_site(&self, text: &mut String, site: u32, style: Style) {
         match self.site(site) {
             Some(traced) => write_symbol(text, &traced.name, 0, traced.size, traced.address, style),
             None => text.push_str("[unknown]"),
@@ -216,13 +216,13 @@ impl Symbols {
     }
 
     /// Returns the beginning of the function that contains the call before a return address.
-    pub fn begin(&self, parent: u64) -> Option<u64> {
+    pub(crate) fn begin(&self, parent: u64) -> Option<u64> {
         self.function_around(parent.wrapping_sub(1)).map(|listed| listed.address)
     }
 
     /// Appends the symbol of a return address: of a function that can be traced, else its offset in
     /// its file.
-    pub fn write_address(&self, text: &mut String, address: u64, style: Style) {
+    pub(crate) fn write_address(&self, text: &mut String, address: u64, style: Style) {
         // A return address lies behind its function if the call is the function's last instruction.
         if let Some(listed) = self.function_around(address.wrapping_sub(1)) {
             let offset = address - listed.address;
@@ -241,7 +241,7 @@ impl Symbols {
 
 /// The form of symbols: options `sym-offset` and `sym-addr`.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Style {
+pub(crate) struct Style {
     /// Whether the offset is printed: `f+0x4/0x40`.
     pub offset: bool,
     /// Whether the address follows: ` <5555...>`.

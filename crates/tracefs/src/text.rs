@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// The format of records.
 #[derive(Clone, Debug)]
-pub struct Format {
+pub(crate) struct Format {
     /// Name of the tracer.
     pub tracer: &'static str,
     /// The instance's options.
@@ -29,7 +29,7 @@ pub struct Format {
 
 /// State that later lines depend on.
 #[derive(Default, Debug)]
-pub struct PrintState {
+pub(crate) struct PrintState {
     /// The thread of the last line, for function_graph.
     task: Option<u32>,
     /// Functions that the current thread has entered, by depth.
@@ -73,7 +73,7 @@ impl Format {
 
     /// Returns the header. `counts`: the number of records in the buffer, and of all since it was
     /// cleared.
-    pub fn header(&self, symbols: &Symbols, counts: (u64, u64)) -> String {
+    pub(crate) fn header(&self, symbols: &Symbols, counts: (u64, u64)) -> String {
         let mut text = format!("# tracer: {}\n#\n", self.tracer);
         let on = |name| self.options.is_on(name);
         let latency = on("latency-format") && on("context-info");
@@ -139,7 +139,7 @@ impl Format {
 
     /// Appends a record. `next`: the thread's next record, if it is known. True if the text
     /// includes it.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         text: &mut String,
         symbols: &Symbols,

@@ -15,7 +15,7 @@ const TOO_LONG: &str = "too long a word";
 
 /// A set that words are added to.
 #[derive(Clone, Debug)]
-pub enum Set {
+pub(crate) enum Set {
     /// Globs of a tracer's set.
     Words(Which, Vec<String>),
     /// Functions of `set_graph_function` (0) or `set_graph_notrace` (1).
@@ -26,7 +26,7 @@ pub enum Set {
 
 /// A writer's copy of a set.
 #[derive(Debug)]
-pub struct PendingFilter {
+pub(crate) struct PendingFilter {
     /// The copy.
     pub set: Set,
     /// The beginning of a word that the next write may continue.
@@ -43,7 +43,7 @@ pub struct PendingFilter {
 
 impl PendingFilter {
     /// Returns a copy of a set; it is empty if the file was truncated.
-    pub fn new(mut set: Set, truncated: bool) -> PendingFilter {
+    pub(crate) fn new(mut set: Set, truncated: bool) -> PendingFilter {
         if truncated {
             match &mut set {
                 Set::Words(_, words) | Set::Stack(words) => words.clear(),
@@ -62,7 +62,7 @@ impl PendingFilter {
 
     /// Takes at most one word, as the kernel does. Returns the number of bytes taken, and whether a
     /// trigger was changed.
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         data: &[u8],
         functions: &[Listed],
@@ -90,7 +90,7 @@ impl PendingFilter {
 
     /// Adds the rest as the last word when the file is closed. Its error cannot be returned any
     /// more.
-    pub fn finish(&mut self, functions: &[Listed], triggers: &mut Triggers) -> bool {
+    pub(crate) fn finish(&mut self, functions: &[Listed], triggers: &mut Triggers) -> bool {
         let word = std::mem::take(&mut self.partial);
         !word.is_empty() && self.add(&word, functions, triggers).unwrap_or(false)
     }
@@ -113,7 +113,7 @@ impl PendingFilter {
     }
 
     /// Returns the last refused word with its error, once.
-    pub fn take_wrong(&mut self) -> Option<(String, Wrong)> {
+    pub(crate) fn take_wrong(&mut self) -> Option<(String, Wrong)> {
         self.wrong.take()
     }
 
@@ -142,7 +142,7 @@ impl PendingFilter {
     }
 
     /// Returns the set to take over, if it has changed.
-    pub fn take(&mut self) -> Option<Set> {
+    pub(crate) fn take(&mut self) -> Option<Set> {
         let due = self.changed && (self.accepted || !self.refused);
         due.then(|| {
             self.changed = false;
@@ -256,13 +256,13 @@ fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Resu
 }
 
 /// Returns the words that wait for their module, newest first.
-pub fn waiting(words: &[String]) -> impl Iterator<Item = &String> {
+pub(crate) fn waiting(words: &[String]) -> impl Iterator<Item = &String> {
     words.iter().rev().filter(|word| word.contains(MOD))
 }
 
 /// Returns the words of loaded modules. If all words wait, the result is a set without functions:
 /// no words at all would mean every function.
-pub fn present(words: &[String]) -> Vec<String> {
+pub(crate) fn present(words: &[String]) -> Vec<String> {
     let mut present: Vec<String> = words.iter().filter(|word| !word.contains(MOD)).cloned().collect();
     if present.is_empty() && !words.is_empty() {
         present.push("!*".into());
@@ -271,7 +271,7 @@ pub fn present(words: &[String]) -> Vec<String> {
 }
 
 /// Replaces the words whose modules are loaded by their functions. True if there were any.
-pub fn resolve(words: &mut Vec<String>, functions: &[Listed]) -> bool {
+pub(crate) fn resolve(words: &mut Vec<String>, functions: &[Listed]) -> bool {
     let mut any = false;
     let resolved = words.drain(..).flat_map(|word| match OfModule::parse(&word) {
         Some(wanted) if wanted.is_there(functions) => {

@@ -5,7 +5,7 @@ use crate::control::{matches, number_base};
 use crate::errors::Wrong;
 use calltap_names::Glob;
 use calltap_selection::Listed;
-pub use calltap_trace::Action as Command;
+pub(crate) use calltap_trace::Action as Command;
 use calltap_trace::uses;
 use rustix::io::Errno;
 
@@ -24,7 +24,7 @@ fn name(command: Command) -> &'static str {
 
 /// A trigger at one function.
 #[derive(Clone, Debug)]
-pub struct Trigger {
+pub(crate) struct Trigger {
     /// Linker symbol of the function.
     pub function: String,
     /// The command.
@@ -35,7 +35,7 @@ pub struct Trigger {
 
 impl Trigger {
     /// Returns the trigger's line in `set_ftrace_filter`.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let count = match self.count {
             None => "unlimited".into(),
             Some(count) => format!("count={count}"),
@@ -44,7 +44,7 @@ impl Trigger {
     }
 
     /// Whether the command is executed now. Decrements the count.
-    pub fn fires(&mut self) -> bool {
+    pub(crate) fn fires(&mut self) -> bool {
         uses(&mut self.count)
     }
 }
@@ -52,7 +52,7 @@ impl Trigger {
 /// The triggers of an instance. Those of one command and kind (counted or not) are together, the
 /// newest kind first.
 #[derive(Clone, Default, Debug)]
-pub struct Triggers(Vec<Trigger>);
+pub(crate) struct Triggers(Vec<Trigger>);
 
 /// Parses a count. A decimal number has no sign.
 fn number(text: &str) -> Option<i64> {
@@ -62,18 +62,18 @@ fn number(text: &str) -> Option<i64> {
 
 impl Triggers {
     /// Returns all triggers, in the order of their lines.
-    pub fn all(&self) -> &[Trigger] {
+    pub(crate) fn all(&self) -> &[Trigger] {
         &self.0
     }
 
     /// Returns all triggers for changes of their counts.
-    pub fn all_mut(&mut self) -> &mut [Trigger] {
+    pub(crate) fn all_mut(&mut self) -> &mut [Trigger] {
         &mut self.0
     }
 
     /// Applies a word with a colon: adds triggers, or removes them with `!`. A refused word changes
     /// nothing.
-    pub fn change(&mut self, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
+    pub(crate) fn change(&mut self, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
         let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
         // A `::` is part of a name.
         let word = word.replace("::", "\0");

@@ -34,7 +34,7 @@ enum Content {
 }
 
 /// Compiles the program of a function; None if it would read nothing.
-pub fn compile(
+pub(crate) fn compile(
     poll: Option<&Poll>,
     arguments: &[&Rule],
     results: &[&Rule],

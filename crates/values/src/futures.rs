@@ -9,7 +9,7 @@ use calltap_sites::{Poll, PollKind};
 use calltap_trace::{Captured, Future, FutureValues, Value};
 
 /// Adds the steps that read which future is polled, and its state.
-pub fn about_future(
+pub(crate) fn about_future(
     poll: &Poll,
     known: Option<&DescribedFunction>,
     captured: &mut Captured,

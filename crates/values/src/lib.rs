@@ -4,6 +4,7 @@
 //!
 //! Safe code that only computes.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod compile;
 mod futures;

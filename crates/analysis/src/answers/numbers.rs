@@ -6,11 +6,11 @@ use std::collections::HashMap;
 const WORDS: usize = 1 << 16;
 const OTHERS: &str = "(others)";
 /// The word shown for unknown functions; its number is [`UNKNOWN_WORD`].
-pub const UNKNOWN: &str = "[unknown]";
-pub const UNKNOWN_WORD: u32 = 1;
+pub(super) const UNKNOWN: &str = "[unknown]";
+pub(super) const UNKNOWN_WORD: u32 = 1;
 
 /// Words by number, and numbers by word.
-pub struct Numbers {
+pub(super) struct Numbers {
     /// Display forms, by number.
     words: Vec<String>,
     by_word: HashMap<String, u32>,
@@ -27,7 +27,7 @@ impl Default for Numbers {
 
 impl Numbers {
     /// Returns the number of `word`; `shown` makes the display form of a new one.
-    pub fn of(&mut self, word: String, shown: impl FnOnce(&str) -> String) -> u32 {
+    pub(super) fn of(&mut self, word: String, shown: impl FnOnce(&str) -> String) -> u32 {
         if let Some(number) = self.by_word.get(&word) {
             return *number;
         }
@@ -41,7 +41,7 @@ impl Numbers {
     }
 
     /// Returns the display form of the word that has this number.
-    pub fn word(&self, number: u32) -> &str {
+    pub(super) fn word(&self, number: u32) -> &str {
         self.words.get(number as usize).map_or(OTHERS, String::as_str)
     }
 }

@@ -1,12 +1,12 @@
 //! Thresholds below which differences count as noise.
 
 /// Number of standard errors: by chance alone, one of 16,000 values differs by more.
-pub const ERRORS: f64 = 4.0;
+pub(super) const ERRORS: f64 = 4.0;
 /// Number of calls of a function in each trace that a judgement of its times needs.
-pub const LEAST: u64 = 10;
+pub(super) const LEAST: u64 = 10;
 
 /// Percentiles that differ by less are equal, nanoseconds.
-pub const STEP_NS: u64 = 20;
+pub(super) const STEP_NS: u64 = 20;
 
 /// Thresholds of a comparison.
 #[derive(Clone, Copy, Debug)]

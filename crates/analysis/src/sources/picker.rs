@@ -5,7 +5,7 @@ use calltap_trace::{Batch, Calls, Closing, Ending, Event, EventKind, SiteId};
 
 /// The picker of one thread.
 #[derive(Debug, Default)]
-pub struct Picker {
+pub(super) struct Picker {
     /// The open calls, each with whether it passed.
     calls: Calls<bool>,
 }
@@ -13,7 +13,7 @@ pub struct Picker {
 impl Picker {
     /// Takes the thread's next event, and whether its function is chosen; events that pass are
     /// added to `out`.
-    pub fn take(&mut self, event: &Event, is_chosen: bool, values: &[u8], out: &mut Batch) {
+    pub(super) fn take(&mut self, event: &Event, is_chosen: bool, values: &[u8], out: &mut Batch) {
         if event.kind.opens_frame() {
             return self.enter(event, is_chosen, values, out);
         }

@@ -12,7 +12,7 @@ const STEPS: u32 = 1000;
 
 /// The registers by which frames are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Registers {
+pub(super) struct Registers {
     /// The instruction pointer.
     pub rip: u64,
     /// The stack pointer.
@@ -34,7 +34,7 @@ impl Registers {
 
 /// The rule by which the frame of an address is undone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Rule {
+pub(super) enum Rule {
     /// The frame has no caller.
     Outermost,
     /// There is no information about the frame.
@@ -54,7 +54,7 @@ pub enum Rule {
 
 /// The address of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Cfa {
+pub(super) enum Cfa {
     /// The stack pointer plus this offset.
     Rsp(i64),
     /// The frame pointer plus this offset.
@@ -65,7 +65,7 @@ pub enum Cfa {
 
 /// The location of a register of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RegisterLocation {
+pub(super) enum RegisterLocation {
     /// The register is unchanged.
     Same,
     /// The register is lost.
@@ -82,13 +82,13 @@ pub enum RegisterLocation {
 
 /// A DWARF expression.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Code {
+pub(super) struct Code {
     bytes: Box<[u8]>,
     encoding: Encoding,
 }
 
 /// The outcome of undoing a frame.
-pub enum Undone {
+pub(super) enum Undone {
     /// The registers in the caller; true: it was interrupted there, and has called nothing.
     Caller(Registers, bool),
     /// The frame has no caller.
@@ -99,7 +99,7 @@ pub enum Undone {
 
 impl Rule {
     /// The rule of a function that has set up its frame pointer.
-    pub const FRAME_POINTER: Rule = Rule::Saved {
+    pub(super) const FRAME_POINTER: Rule = Rule::Saved {
         cfa: Cfa::Rbp(16),
         rip: RegisterLocation::At(-8),
         rbp: RegisterLocation::At(-16),
@@ -107,7 +107,11 @@ impl Rule {
     };
 
     /// Converts a row of unwinding information.
-    pub fn of(frames: &EhFrame<Bytes<'_>>, found: &Description<'_>, row: &UnwindTableRow<usize>) -> Rule {
+    pub(super) fn of(
+        frames: &EhFrame<Bytes<'_>>,
+        found: &Description<'_>,
+        row: &UnwindTableRow<usize>,
+    ) -> Rule {
         let code = |expression: &UnwindExpression<usize>| {
             let bytes = expression.get(frames).ok()?.0.slice().into();
             Some(Code { bytes, encoding: found.cie().encoding() })
@@ -138,7 +142,7 @@ impl Rule {
     }
 
     /// Undoes a frame. `read` returns words of the stack.
-    pub fn apply(&self, registers: Registers, read: &impl Fn(u64) -> Option<u64>) -> Undone {
+    pub(super) fn apply(&self, registers: Registers, read: &impl Fn(u64) -> Option<u64>) -> Undone {
         match self {
             Rule::Outermost => Undone::Outermost,
             Rule::Unknown => Undone::Unknown,

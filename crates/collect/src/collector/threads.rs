@@ -46,7 +46,7 @@ pub(super) struct Threads {
 
 impl Threads {
     /// Returns the number of threads that may need chunks.
-    pub fn may_run(&self) -> u32 {
+    pub(super) fn may_run(&self) -> u32 {
         self.count.max(self.expected)
     }
 }
@@ -78,13 +78,13 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub fn new() -> Processes {
+    pub(super) fn new() -> Processes {
         let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         Processes { joined: Vec::new(), followed: HashMap::new(), namespace }
     }
 
     /// Returns a process by its index.
-    pub fn get(&self, index: u32) -> Option<&Joined> {
+    pub(super) fn get(&self, index: u32) -> Option<&Joined> {
         self.joined.get(index as usize)
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub fn new(subtree: &Subtree) -> Rules {
+    pub(crate) fn new(subtree: &Subtree) -> Rules {
         let chosen = |globs: &[String]| Chosen::new(globs.iter().map(|glob| (Word::new(glob), ())));
         Rules {
             sifting: Sifting {
@@ -93,14 +93,14 @@ impl Rules {
     }
 
     /// Takes the descriptions of modules and functions.
-    pub fn record(&mut self, record: &Record) {
+    pub(crate) fn record(&mut self, record: &Record) {
         self.roots.record(record);
         self.targets.record(record);
         self.triggers.record(record);
     }
 
     /// Returns the rules' verdict on an event's function.
-    pub fn of(&self, event: &Event) -> FunctionRules {
+    pub(crate) fn of(&self, event: &Event) -> FunctionRules {
         FunctionRules {
             is_root: self.roots.of(event.site).is_some(),
             is_target: self.targets.of(event.site).is_some(),

@@ -75,13 +75,13 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     /// Address of the first byte behind the instruction.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.at + u64::from(self.length)
     }
 
     /// Addresses where a rewritten exit may begin: the instruction itself, then the relocatable
     /// instructions in front of it, nearest first.
-    pub fn starts(&self) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn starts(&self) -> impl Iterator<Item = u64> + use<> {
         let lengths = self.before.to_le_bytes().into_iter().take_while(|length| *length > 0);
         let before = lengths.scan(self.at, |at, length| {
             *at -= u64::from(length);
@@ -140,7 +140,7 @@ impl Places<'_> {
 
 impl Branches {
     /// Decodes the code between each boundary (sorted) and the next.
-    pub fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>) -> Branches {
+    pub(crate) fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>) -> Branches {
         let mut functions = Vec::with_capacity(boundaries.len());
         for segment in image.segments.iter().filter(|segment| segment.executable && segment.file_size > 0) {
             let (first, end) = (segment.address.0, segment.address.0 + segment.file_size);
@@ -154,7 +154,7 @@ impl Branches {
     }
 
     /// Decodes the code of these functions only: first byte and the one behind the last, in order.
-    pub fn of(image: &Image<'_>, functions: &[(u64, u64)], places: &Places<'_>) -> Branches {
+    pub(crate) fn of(image: &Image<'_>, functions: &[(u64, u64)], places: &Places<'_>) -> Branches {
         let read = |part: &[(u64, u64)]| Branches::read(image, places, part);
         let mut parts = workers::share(functions, |(start, end)| end - start, read).into_iter();
         let mut found = parts.next().unwrap_or_default();
@@ -170,7 +170,7 @@ impl Branches {
     }
 
     /// Keeps only references to the chosen places: targets, leavings, calls and names of data.
-    pub fn referring_to(mut self, is_there: impl Fn(u64) -> bool) -> Branches {
+    pub(crate) fn referring_to(mut self, is_there: impl Fn(u64) -> bool) -> Branches {
         self.leavings
             .retain(|leaving| matches!(leaving.to, To::If(target) | To::Address(target) if is_there(target)));
         for list in [&mut self.targets, &mut self.called, &mut self.data] {
@@ -181,19 +181,19 @@ impl Branches {
     }
 
     /// Adds the branches of other functions, at any addresses.
-    pub fn join(&mut self, others: Branches) {
+    pub(crate) fn join(&mut self, others: Branches) {
         self.add(others);
         self.put_in_order();
     }
 
     /// Adds addresses where control may arrive.
-    pub fn add_targets(&mut self, others: impl IntoIterator<Item = u64>) {
+    pub(crate) fn add_targets(&mut self, others: impl IntoIterator<Item = u64>) {
         self.targets.extend(others);
         addresses::put_in_order(&mut self.targets);
     }
 
     /// Addresses where control may arrive, in order.
-    pub fn targets(&self) -> &[u64] {
+    pub(crate) fn targets(&self) -> &[u64] {
         &self.targets
     }
 
@@ -210,7 +210,7 @@ impl Branches {
     }
 
     /// Adds a jump from the function between `start` and `end` to `target`.
-    pub fn add_jump(&mut self, places: &Places<'_>, (start, end): (u64, u64), target: u64) {
+    pub(crate) fn add_jump(&mut self, places: &Places<'_>, (start, end): (u64, u64), target: u64) {
         self.targets.push(target);
         if places.contain(target) {
             let begins = |first: &u64| first - start <= ENDBR && (start..=*first).contains(&target);
@@ -237,51 +237,51 @@ impl Branches {
     }
 
     /// Returns the first branch target behind the first of these bytes, if there is one.
-    pub fn behind(&self, at: u64, length: u64) -> Option<u64> {
+    pub(crate) fn behind(&self, at: u64, length: u64) -> Option<u64> {
         let next = self.targets.partition_point(|target| *target <= at);
         self.targets.get(next).copied().filter(|target| *target < at.saturating_add(length))
     }
 
     /// Returns the other functions that jump to one of these bytes.
-    pub fn from(&self, at: u64, length: u64) -> impl Iterator<Item = u64> {
+    pub(crate) fn from(&self, at: u64, length: u64) -> impl Iterator<Item = u64> {
         self.tails.range((at, 0)..(at.saturating_add(length), 0)).map(|(_, function)| *function)
     }
 
     /// Whether the function that begins at `at` jumps back to its beginning.
-    pub fn loops_to(&self, at: u64) -> bool {
+    pub(crate) fn loops_to(&self, at: u64) -> bool {
         self.loops.contains(&at)
     }
 
     /// Whether a direct call leads to `at`.
-    pub fn is_called(&self, at: u64) -> bool {
+    pub(crate) fn is_called(&self, at: u64) -> bool {
         self.called.binary_search(&at).is_ok()
     }
 
     /// Whether the function that begins at `start` calls another. Compilers keep nothing below the
     /// stack pointer of a function that does.
-    pub fn calls(&self, start: u64) -> bool {
+    pub(crate) fn calls(&self, start: u64) -> bool {
         self.calling.binary_search(&start).is_ok()
     }
 
     /// Instructions from `start` to `end` that may leave the function.
-    pub fn leavings(&self, start: u64, end: u64) -> &[Leaving] {
+    pub(crate) fn leavings(&self, start: u64, end: u64) -> &[Leaving] {
         between(&self.leavings, start, end, |leaving| leaving.at)
     }
 
     /// Addresses formed by the instructions from `start` to `end`.
-    pub fn formed(&self, start: u64, end: u64) -> &[Formed] {
+    pub(crate) fn formed(&self, start: u64, end: u64) -> &[Formed] {
         between(&self.formed, start, end, |formed| formed.at)
     }
 
     /// Returns the first unresolved indirect jump from `start` to `end`: it may lead to any
     /// instruction of its function.
-    pub fn unresolved(&self, start: u64, end: u64) -> Option<u64> {
+    pub(crate) fn unresolved(&self, start: u64, end: u64) -> Option<u64> {
         between(&self.unresolved, start, end, |at| *at).first().copied()
     }
 
     /// Whether the last instruction of the function that begins at `start` continues into the code
     /// behind it.
-    pub fn runs_on(&self, start: u64) -> bool {
+    pub(crate) fn runs_on(&self, start: u64) -> bool {
         self.open_ended.binary_search(&start).is_ok()
     }
 }

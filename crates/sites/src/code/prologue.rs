@@ -30,12 +30,12 @@ pub(crate) struct Prologue {
 
 impl Prologue {
     /// Creates the state before the first instruction.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Prologue { state: State::default(), factory: InstructionInfoFactory::new() }
     }
 
     /// Follows the next instruction.
-    pub fn step(&mut self, instruction: &Instruction) {
+    pub(crate) fn step(&mut self, instruction: &Instruction) {
         let registers = (instruction.op0_register(), instruction.op1_register());
         let is = |mnemonic, operands| instruction.mnemonic() == mnemonic && registers == operands;
         let factory = &mut self.factory;
@@ -54,7 +54,7 @@ impl Prologue {
     }
 
     /// Whether the frame pointer leads to the return address.
-    pub fn frame_is_set(&self) -> bool {
+    pub(crate) fn frame_is_set(&self) -> bool {
         self.state == State::Set
     }
 }

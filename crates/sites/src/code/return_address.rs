@@ -50,13 +50,13 @@ pub(crate) struct Rows {
 impl Rows {
     /// Whether the stack at `address` is known to be as at a function's entry: the return address
     /// is on top.
-    pub fn is_bare(&self, address: u64) -> bool {
+    pub(crate) fn is_bare(&self, address: u64) -> bool {
         has(&self.bare, address).is_some() || self.bare_jumps.contains(&address)
     }
 
     /// Whether a frame description that begins before `address` has another stack there than at a
     /// function's entry: jumps lead there, with a frame already set up.
-    pub fn is_within_frame(&self, address: u64) -> bool {
+    pub(crate) fn is_within_frame(&self, address: u64) -> bool {
         let within = has(&self.described, address).is_some_and(|start| start < address);
         within && !self.is_bare(address)
     }
@@ -213,7 +213,7 @@ impl Slot {
     }
 
     /// Whether an instruction reads the return address.
-    pub fn is_used(&self, instruction: &Instruction) -> bool {
+    pub(crate) fn is_used(&self, instruction: &Instruction) -> bool {
         // An `lea` of the address behind a function's variables names the slot without reading it.
         let reads = self.is_named(instruction) && instruction.mnemonic() != Mnemonic::Lea;
         // A barrier of compilers on the top of the stack: `lock or $0` or `lock add $0`.
@@ -271,7 +271,7 @@ impl Slot {
     }
 
     /// Whether an instruction takes the address of the slot.
-    pub fn is_taken(&self, instruction: &Instruction) -> bool {
+    pub(crate) fn is_taken(&self, instruction: &Instruction) -> bool {
         self.is_named(instruction)
             && instruction.mnemonic() == Mnemonic::Lea
             && instruction.op0_register() != Register::RSP

@@ -29,7 +29,7 @@ pub(crate) struct Areas {
 
 impl Areas {
     /// Creates areas from ranges in any order. None may end behind `end`.
-    pub fn new(mut ranges: Vec<(u64, u64)>, end: u64) -> Areas {
+    pub(crate) fn new(mut ranges: Vec<(u64, u64)>, end: u64) -> Areas {
         ranges.retain(|(start, end)| start < end);
         ranges.sort_unstable();
         let mut apart: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
@@ -52,17 +52,17 @@ impl Areas {
     }
 
     /// Whether there are no areas.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
     /// Whether an address lies in an area.
-    pub fn contain(&self, address: u64) -> bool {
+    pub(crate) fn contain(&self, address: u64) -> bool {
         super::tables::is_in(&self.ranges, address)
     }
 
     /// Whether an area overlaps these addresses.
-    pub fn overlap(&self, addresses: &Range<u64>) -> bool {
+    pub(crate) fn overlap(&self, addresses: &Range<u64>) -> bool {
         let after = self.ranges.partition_point(|(start, _)| *start < addresses.end);
         after.checked_sub(1).is_some_and(|n| self.ranges[n].1 > addresses.start)
     }

@@ -29,7 +29,7 @@ impl Check {
     /// since Go 1.16. The frame's size decides the form: compare the stack pointer; compare it less
     /// the frame's size; or that with a test for wrap-around. Assembly, and all code of Go 1.16,
     /// first loads `g`.
-    pub fn of(code: &[u8], address: u64) -> Option<Check> {
+    pub(crate) fn of(code: &[u8], address: u64) -> Option<Check> {
         let window = &code[..code.len().min(CHECK_BYTES as usize)];
         let mut instructions = decoder(window, address).into_iter().take(CHECK + 2);
         let mut next = instructions.next()?;
@@ -80,7 +80,7 @@ impl Check {
     }
 
     /// Address of the jump back to the function's beginning, after the stack has grown.
-    pub fn way_back(&self, code: &[u8], address: u64) -> Option<u64> {
+    pub(crate) fn way_back(&self, code: &[u8], address: u64) -> Option<u64> {
         let tail = code.get((self.more - address) as usize..)?;
         let jump = decoder(tail, self.more)
             .into_iter()

@@ -39,7 +39,7 @@ pub(crate) enum Origin {
 
 impl Origin {
     /// Whether the target may be a pointer in memory.
-    pub fn is_pointer(self) -> bool {
+    pub(crate) fn is_pointer(self) -> bool {
         matches!(
             self,
             Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Returned | Origin::Unclear
@@ -59,7 +59,7 @@ pub(crate) struct DerivedTarget {
 impl DerivedTarget {
     /// Returns the origin, given that control may also enter at `targets` (sorted): a target
     /// between the deriving instructions and the jump invalidates it.
-    pub fn entered_at(&self, at: u64, targets: &[u64]) -> Origin {
+    pub(crate) fn entered_at(&self, at: u64, targets: &[u64]) -> Origin {
         let enters = |since: u64| {
             let next = targets.partition_point(|target| *target <= since);
             targets.get(next).is_some_and(|target| *target <= at)

@@ -27,7 +27,7 @@ pub(crate) struct Tables<'a, 'd> {
 
 impl<'a, 'd> Tables<'a, 'd> {
     /// Creates a reader of tables. `data`: addresses of data that instructions name, in order.
-    pub fn new(image: &'a Image<'d>, data: &'a [u64], functions: &'a [Function]) -> Tables<'a, 'd> {
+    pub(crate) fn new(image: &'a Image<'d>, data: &'a [u64], functions: &'a [Function]) -> Tables<'a, 'd> {
         let budget = Cell::new((image.data.len() as u64).saturating_mul(8));
         let sections = image.sections.iter().filter(|section| section.address != 0);
         let ends = |section: &Section<'_>| [section.address, section.address.saturating_add(section.size)];
@@ -44,13 +44,13 @@ impl<'a, 'd> Tables<'a, 'd> {
     }
 
     /// Range from a function's beginning to the next one's.
-    pub fn range(&self, n: usize) -> (u64, u64) {
+    pub(crate) fn range(&self, n: usize) -> (u64, u64) {
         let next = self.functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
         (self.functions[n].address.0, next)
     }
 
     /// Most bytes of a table at this address: up to the next datum, function or section.
-    pub fn room(&self, table: u64) -> u64 {
+    pub(crate) fn room(&self, table: u64) -> u64 {
         let begins = |n: usize| self.functions.get(n).map(|function| function.address.0);
         let n = self.functions.partition_point(|function| function.address.0 <= table);
         if n.checked_sub(1).and_then(begins) == Some(table) {
@@ -64,14 +64,20 @@ impl<'a, 'd> Tables<'a, 'd> {
 
     /// Targets of the entries of a possible table of distances from `base`. Some entries are holes,
     /// with targets elsewhere; the table ends in front of an entry that leads to no code.
-    pub fn distances(&self, table: u64, base: u64) -> impl Iterator<Item = u64> {
+    pub(crate) fn distances(&self, table: u64, base: u64) -> impl Iterator<Item = u64> {
         self.words(table, base).take_while(|target| self.is_entry(*target))
     }
 
     /// Collects the targets within `ranges` of one possible table, with its distances counted from
     /// each of `bases`. Bases and ranges are in order. The table is read once, as few of its words
     /// lead into the function from any of the bases.
-    pub fn distances_within(&self, table: u64, bases: &[u64], ranges: &[(u64, u64)], found: &mut Vec<u64>) {
+    pub(crate) fn distances_within(
+        &self,
+        table: u64,
+        bases: &[u64],
+        ranges: &[(u64, u64)],
+        found: &mut Vec<u64>,
+    ) {
         let (Some(low), Some(high)) = (bases.first(), bases.last()) else { return };
         let (Some((first, _)), Some(last)) = (ranges.first(), ranges.iter().map(|(_, end)| end).max()) else {
             return;
@@ -105,7 +111,7 @@ impl<'a, 'd> Tables<'a, 'd> {
     /// Targets of the entries of a table of distances that a jump goes through, where holes may
     /// lead to no code. In a file without sections the table has no known end, so such an entry
     /// ends it.
-    pub fn entries(&self, table: u64) -> impl Iterator<Item = u64> {
+    pub(crate) fn entries(&self, table: u64) -> impl Iterator<Item = u64> {
         let has_holes = !self.sections.is_empty();
         let entry = move |target| {
             let is_code = self.is_code(target);
@@ -125,7 +131,7 @@ impl<'a, 'd> Tables<'a, 'd> {
     }
 
     /// Entries of a table of addresses: (address of the entry, target).
-    pub fn addresses(&self, table: u64) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn addresses(&self, table: u64) -> impl Iterator<Item = (u64, u64)> {
         let words = self.image.tail(table, self.room(table).min(LONGEST * 8)).as_chunks::<8>().0.iter();
         let entries = (table..).step_by(8).zip(words.map(|word| u64::from_le_bytes(*word)));
         entries.take_while(|(_, target)| self.is_entry(*target))
@@ -143,7 +149,7 @@ impl<'a, 'd> Tables<'a, 'd> {
     }
 
     /// Whether the budget was enough for all tables.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.budget.get() > 0
     }
 }

@@ -69,7 +69,7 @@ struct Region {
 }
 
 impl<'a, 'd> Exits<'a, 'd> {
-    pub fn new(file: &'a FileFacts<'a, 'd>, functions: &'a [Function]) -> Exits<'a, 'd> {
+    pub(super) fn new(file: &'a FileFacts<'a, 'd>, functions: &'a [Function]) -> Exits<'a, 'd> {
         let mut exits = Exits { file, functions, places: Vec::new() };
         let place = |leaving: &Leaving| match leaving.to {
             To::If(target) | To::Address(target) => exits.place(target),
@@ -107,7 +107,7 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// Returns how the return of a function is traced, and the form of its site if that changes:
     /// where an exit is near the entry, the site displaces both.
-    pub fn find(&self, n: usize, tail_calls: &TailCalls) -> (Returns, Option<SiteForm>) {
+    pub(super) fn find(&self, n: usize, tail_calls: &TailCalls) -> (Returns, Option<SiteForm>) {
         self.try_find(n, tail_calls).unwrap_or_else(|reason| (Returns::Stub(Some(reason)), None))
     }
 

@@ -108,7 +108,7 @@ fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
 
 impl<'a, 'd> FileFacts<'a, 'd> {
     /// Gathers the facts of a file, with only the code that matters decoded.
-    pub fn gather(
+    pub(crate) fn gather(
         image: &'a Image<'d>,
         functions: (&mut [Function], &[u64]),
         pointers: &[Pointer],
@@ -128,7 +128,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
     }
 
     /// Returns the facts of a function, by its index.
-    pub fn function<'f>(&'f self, functions: &'f [Function], n: usize) -> FunctionFacts<'f> {
+    pub(crate) fn function<'f>(&'f self, functions: &'f [Function], n: usize) -> FunctionFacts<'f> {
         let (function, (address, next)) = (&functions[n], self.ranges[n]);
         let before = n.checked_sub(1).map(|before| &functions[before]);
         FunctionFacts {
@@ -277,7 +277,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
 
 impl<'f> PrologueFacts<'f> {
     /// Decodes the instructions.
-    pub fn decode(of: FunctionFacts<'f>) -> PrologueFacts<'f> {
+    pub(crate) fn decode(of: FunctionFacts<'f>) -> PrologueFacts<'f> {
         let at = of.at;
         let code = of.file.image.tail(at, of.end.saturating_sub(at).min(JUMP + LONGEST));
         let mut decoder = decoder(code, at);
@@ -299,12 +299,12 @@ impl<'f> PrologueFacts<'f> {
     }
 
     /// The instructions.
-    pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
+    pub(crate) fn instructions(&self) -> impl Iterator<Item = &Instruction> {
         self.decoded.0.iter().take(self.decoded.1)
     }
 
     /// The bytes that the jump displaces: whole instructions, and perhaps padding behind them.
-    pub fn displaced(&self) -> Option<&'f [u8]> {
+    pub(crate) fn displaced(&self) -> Option<&'f [u8]> {
         self.of.file.image.bytes(self.of.at, self.length.max(JUMP))
     }
 }

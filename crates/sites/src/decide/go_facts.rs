@@ -22,7 +22,11 @@ pub(super) struct GoFacts<'a> {
 }
 
 impl<'a> GoFacts<'a> {
-    pub fn of(image: &'a Image<'_>, entry: Option<&'a Entry<'a>>, goid: Option<GOffsets>) -> GoFacts<'a> {
+    pub(super) fn of(
+        image: &'a Image<'_>,
+        entry: Option<&'a Entry<'a>>,
+        goid: Option<GOffsets>,
+    ) -> GoFacts<'a> {
         let (address, size) = entry.map_or((0, 0), |entry| (entry.address, entry.size));
         let code = image.tail(address, size);
         let check = Check::of(code, address);
@@ -32,14 +36,14 @@ impl<'a> GoFacts<'a> {
     }
 
     /// Whether a goroutine that a signal has preempted may resume at this offset.
-    pub fn may_resume_at(&self, offset: u64) -> bool {
+    pub(super) fn may_resume_at(&self, offset: u64) -> bool {
         self.entry.is_none_or(|entry| {
             entry.facts.as_ref().is_none_or(|facts| facts.may_resume_at(offset, entry.name))
         })
     }
 
     /// Returns the function's branches.
-    pub fn branches(&self) -> impl Iterator<Item = Instruction> {
+    pub(super) fn branches(&self) -> impl Iterator<Item = Instruction> {
         decoder(self.code, self.address).into_iter().filter(|instruction| {
             matches!(
                 instruction.flow_control(),

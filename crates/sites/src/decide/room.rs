@@ -36,7 +36,7 @@ pub(super) struct RoomFacts<'a> {
 
 impl Rooms<'_, '_> {
     /// Decides about a function by its room: gives it a site, or the reason why it has none.
-    pub fn decide(&self, function: &mut Function, records: &Records, end: u64) {
+    pub(crate) fn decide(&self, function: &mut Function, records: &Records, end: u64) {
         let address = function.address.0;
         let facts = RoomFacts { rooms: self, sleds: self.sleds.get(&address), records, address, end };
         let mut refused = None;

@@ -35,7 +35,7 @@ pub(crate) struct ProfilingFunctions {
 
 impl ProfilingFunctions {
     /// Looks up the profiling functions among the symbols and the imports.
-    pub fn find(dynamic: &Dynamic<'_>, symbols: &[Symbol<'_>]) -> Self {
+    pub(crate) fn find(dynamic: &Dynamic<'_>, symbols: &[Symbol<'_>]) -> Self {
         let defined = symbols
             .iter()
             .filter_map(|symbol| Some((symbol.address, ProfilingFunction::named(symbol.name)?)));
@@ -46,7 +46,7 @@ impl ProfilingFunctions {
     }
 
     /// Whether no function of this binary can have such a call.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.slots.is_empty()
     }
 

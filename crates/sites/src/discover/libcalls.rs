@@ -30,7 +30,7 @@ use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};
 
 /// Suffix of a stub's name, behind the name of the function that it calls.
-pub const SUFFIX: &str = "@plt";
+pub(crate) const SUFFIX: &str = "@plt";
 /// Stubs begin at multiples of this.
 const STEP: u64 = 8;
 /// Most stubs of a file that are read.

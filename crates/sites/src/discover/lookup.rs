@@ -14,12 +14,12 @@ pub(crate) struct Lookup<'a> {
 
 impl<'a> Lookup<'a> {
     /// Creates a lookup. `functions` are in address order.
-    pub fn new(functions: &'a [Function]) -> Self {
+    pub(crate) fn new(functions: &'a [Function]) -> Self {
         Lookup { functions, after: 0 }
     }
 
     /// Returns the index of the first function behind `address`.
-    pub fn after(&mut self, address: u64) -> usize {
+    pub(crate) fn after(&mut self, address: u64) -> usize {
         let behind = |index: usize| self.functions.get(index).is_none_or(|next| next.address.0 > address);
         let is_answer = |&index: &usize| behind(index) && (index == 0 || !behind(index - 1));
         let near = (self.after..=self.after.saturating_add(1)).find(is_answer);
@@ -29,18 +29,18 @@ impl<'a> Lookup<'a> {
     }
 
     /// Returns the last function that begins at `address` or in front of it.
-    pub fn before(&mut self, address: u64) -> Option<(usize, &'a Function)> {
+    pub(crate) fn before(&mut self, address: u64) -> Option<(usize, &'a Function)> {
         let index = self.after(address).checked_sub(1)?;
         Some((index, self.functions.get(index)?))
     }
 
     /// Returns the function or part that contains `address`, according to sizes.
-    pub fn around(&mut self, address: u64) -> Option<(usize, &'a Function)> {
+    pub(crate) fn around(&mut self, address: u64) -> Option<(usize, &'a Function)> {
         self.before(address).filter(|(index, _)| address < end(self.functions, *index))
     }
 
     /// Returns the function that begins at `address`.
-    pub fn at(&mut self, address: u64) -> Option<(usize, &'a Function)> {
+    pub(crate) fn at(&mut self, address: u64) -> Option<(usize, &'a Function)> {
         self.before(address).filter(|(_, function)| function.address.0 == address)
     }
 }

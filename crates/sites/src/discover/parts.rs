@@ -47,7 +47,7 @@ pub(crate) enum Unproven {
 }
 
 impl Unproven {
-    pub fn reason(self) -> Reason {
+    pub(crate) fn reason(self) -> Reason {
         match self {
             Unproven::Jumps => Reason::SharedPart,
             Unproven::Label => Reason::Label,
@@ -60,7 +60,7 @@ impl Parts {
     /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding
     /// information, each with whether it begins as at a call. A function that is not known to be
     /// called may be a part, unless only some code was decoded (`all` is false).
-    pub fn find(
+    pub(crate) fn find(
         image: &Image<'_>,
         functions: &mut [Function],
         (branches, all): (&Branches, bool),
@@ -123,19 +123,19 @@ impl Parts {
     }
 
     /// Returns the parts of a function, each with whether another function shares it.
-    pub fn of(&self, function: usize) -> impl Iterator<Item = (usize, bool)> {
+    pub(crate) fn of(&self, function: usize) -> impl Iterator<Item = (usize, bool)> {
         let parts = self.parts.get(&function).into_iter().flatten();
         parts.map(|part| (*part, self.owners.get(part).is_some_and(|owners| owners.len() > 1)))
     }
 
     /// Whether a function shares a part with more functions than are told apart.
-    pub fn are_entangled(&self, function: usize) -> bool {
+    pub(crate) fn are_entangled(&self, function: usize) -> bool {
         let parts = self.parts.get(&function).into_iter().flatten();
         parts.filter_map(|part| self.owners.get(part)).any(|owners| owners.len() >= MOST_OWNERS)
     }
 
     /// Returns a function with its parts; for a part, all its owners with their parts.
-    pub fn group(&self, n: usize) -> BTreeSet<usize> {
+    pub(crate) fn group(&self, n: usize) -> BTreeSet<usize> {
         let alone = BTreeSet::from([n]);
         let owners = self.owners.get(&n).unwrap_or(&alone);
         owners

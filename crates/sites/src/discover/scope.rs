@@ -58,7 +58,7 @@ pub(crate) struct Scope {
 impl Scope {
     /// Finds the scope for functions of these indices, in order; None if the whole file has to be
     /// decoded.
-    pub fn find(
+    pub(crate) fn find(
         image: &Image<'_>,
         (functions, starts): (&[Function], &[u64]),
         pointers: &[Pointer],
@@ -106,7 +106,7 @@ impl Scope {
     }
 
     /// Returns the branches of the members' code, and the references to it.
-    pub fn branches(&self, image: &Image<'_>, starts: &[u64], places: &Places<'_>) -> Branches {
+    pub(crate) fn branches(&self, image: &Image<'_>, starts: &[u64], places: &Places<'_>) -> Branches {
         let ranges: Vec<(u64, u64)> = self.members.iter().map(|n| range(image, starts, *n)).collect();
         let mut found = Branches::of(image, &ranges, places);
         found.join(self.references.clone());

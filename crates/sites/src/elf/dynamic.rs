@@ -38,7 +38,7 @@ pub(crate) struct Dynamic<'d> {
 
 impl<'d> Dynamic<'d> {
     /// Reads PT_DYNAMIC.
-    pub fn parse(image: &Image<'d>, complaints: &mut Vec<String>) -> Self {
+    pub(crate) fn parse(image: &Image<'d>, complaints: &mut Vec<String>) -> Self {
         let mut dynamic = Dynamic::default();
         let Some(header) = image.program_header(elf::PT_DYNAMIC) else { return dynamic };
         let Some(bytes) = image.program_data(header) else {
@@ -89,12 +89,17 @@ impl<'d> Dynamic<'d> {
     /// Returns the link-time address that the word at `at` holds after relocation.
     ///
     /// RELR relocations need no lookup: the loader adds the bias to the word in the file.
-    pub fn pointer_at(&self, image: &Image<'_>, at: u64) -> Option<u64> {
+    pub(crate) fn pointer_at(&self, image: &Image<'_>, at: u64) -> Option<u64> {
         self.pointers(image, at, 1).next()?
     }
 
     /// Returns [`Self::pointer_at`] of `count` words from `at` on.
-    pub fn pointers(&self, image: &Image<'_>, at: u64, count: u64) -> impl Iterator<Item = Option<u64>> {
+    pub(crate) fn pointers(
+        &self,
+        image: &Image<'_>,
+        at: u64,
+        count: u64,
+    ) -> impl Iterator<Item = Option<u64>> {
         let mut relocations = &self.relocations[..];
         (0..count).map_while(move |index| at.checked_add(index * 8)).map(move |at| {
             // A list of sites has one relocation after the other, so the next one nearly always
@@ -119,7 +124,7 @@ impl<'d> Dynamic<'d> {
 
     /// Returns the address of the exported function of this file to which the loader sets the word
     /// at `at`, unless another file replaces the function.
-    pub fn exported_at(&self, at: u64) -> Option<u64> {
+    pub(crate) fn exported_at(&self, at: u64) -> Option<u64> {
         let n = self.relocations.binary_search_by_key(&at, |relocation| relocation.at).ok()?;
         let relocation = &self.relocations[n];
         let symbol = self.all_symbols.get(relocation.symbol as usize).filter(|_| relocation.symbol != 0)?;
@@ -129,13 +134,13 @@ impl<'d> Dynamic<'d> {
     }
 
     /// Relative relocations: address of the word, and the link-time address that it gets.
-    pub fn addends(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn addends(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let relative = self.relocations.iter().filter(|relocation| relocation.kind == RELATIVE);
         relative.map(|relocation| (relocation.at, relocation.addend))
     }
 
     /// Words to which RELR relocations add the bias, as far as the file has them.
-    pub fn packed(&self, image: &Image<'_>) -> Vec<u64> {
+    pub(crate) fn packed(&self, image: &Image<'_>) -> Vec<u64> {
         let (mut words, mut next) = (Vec::new(), 0u64);
         for entry in whole::<U64<Le>>(self.packed).iter().map(|entry| entry.get(Le)) {
             // An even entry is an address; an odd one has a bit for each of the next 63 words.
@@ -153,13 +158,13 @@ impl<'d> Dynamic<'d> {
 
     /// Words that the loader fills with the address of an imported symbol, each with the symbol's
     /// name if it has at most `longest` bytes.
-    pub fn imports(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
+    pub(crate) fn imports(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
         self.imports_at(longest, |_| true)
     }
 
     /// Words that the loader fills with a function's address for other uses than a stub's call,
     /// each with the function's name of at most `longest` bytes.
-    pub fn function_addresses(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
+    pub(crate) fn function_addresses(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
         let addresses = self.relocations.iter().filter(|relocation| relocation.kind == GLOB_DAT);
         addresses.filter_map(move |relocation| {
             let symbol = self.all_symbols.get(relocation.symbol as usize)?;
@@ -170,7 +175,7 @@ impl<'d> Dynamic<'d> {
     }
 
     /// Imports as of [`Self::imports`], only for wanted words.
-    pub fn imports_at(
+    pub(crate) fn imports_at(
         &self,
         longest: usize,
         is_wanted: impl Fn(u64) -> bool,

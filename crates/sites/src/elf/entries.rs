@@ -29,7 +29,7 @@ struct Shape {
 impl Common {
     /// Returns the code range of an entry, and whether it may have landing pads; None if the entry
     /// has another form. `section`: the address of the unwinding information.
-    pub fn code<'d>(
+    pub(crate) fn code<'d>(
         &mut self,
         frames: &EhFrame<Bytes<'d>>,
         (bases, section): (&BaseAddresses, u64),

@@ -40,17 +40,17 @@ pub(crate) struct Section<'d> {
 
 impl Section<'_> {
     /// Whether the section holds machine instructions.
-    pub fn is_code(&self) -> bool {
+    pub(crate) fn is_code(&self) -> bool {
         self.flags & elf::SHF_EXECINSTR.0 != 0
     }
 
     /// Whether the section holds the linker's call stubs instead of functions.
-    pub fn is_plt(&self) -> bool {
+    pub(crate) fn is_plt(&self) -> bool {
         self.name == b".plt" || self.name.starts_with(b".plt.") || self.name == b".iplt"
     }
 
     /// Whether `address` lies in the loaded section.
-    pub fn contains(&self, address: u64) -> bool {
+    pub(crate) fn contains(&self, address: u64) -> bool {
         address >= self.address && address - self.address < self.size
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn slice(data: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
 
 impl<'d> Image<'d> {
     /// Checks the headers. Partial damage is noted in `complaints`.
-    pub fn parse(data: &'d [u8], complaints: &mut Vec<String>) -> Result<Self, Error> {
+    pub(crate) fn parse(data: &'d [u8], complaints: &mut Vec<String>) -> Result<Self, Error> {
         let header = file_header(data)?;
         let size = usize::from(header.e_phentsize.get(Le));
         let count = usize::from(header.e_phnum.get(Le));
@@ -101,17 +101,17 @@ impl<'d> Image<'d> {
     }
 
     /// Returns the first program header of a type.
-    pub fn program_header(&self, kind: ProgramType) -> Option<&'d ProgramHeader64<Le>> {
+    pub(crate) fn program_header(&self, kind: ProgramType) -> Option<&'d ProgramHeader64<Le>> {
         self.program_headers.iter().find(|header| header.p_type.get(Le) == kind)
     }
 
     /// Returns the file's bytes of a program header.
-    pub fn program_data(&self, header: &ProgramHeader64<Le>) -> Option<&'d [u8]> {
+    pub(crate) fn program_data(&self, header: &ProgramHeader64<Le>) -> Option<&'d [u8]> {
         slice(self.data, header.p_offset.get(Le), header.p_filesz.get(Le))
     }
 
     /// Returns the file's bytes of a section.
-    pub fn section_data(&self, section: &Section<'_>) -> Option<&'d [u8]> {
+    pub(crate) fn section_data(&self, section: &Section<'_>) -> Option<&'d [u8]> {
         if section.kind == elf::SHT_NOBITS {
             return None;
         }
@@ -119,7 +119,7 @@ impl<'d> Image<'d> {
     }
 
     /// Returns the section with this name.
-    pub fn section(&self, name: &[u8]) -> Option<&Section<'d>> {
+    pub(crate) fn section(&self, name: &[u8]) -> Option<&Section<'d>> {
         self.sections.iter().find(|section| section.name == name)
     }
 
@@ -130,13 +130,13 @@ impl<'d> Image<'d> {
     }
 
     /// Whether `address` lies in an executable segment.
-    pub fn is_code(&self, address: u64) -> bool {
+    pub(crate) fn is_code(&self, address: u64) -> bool {
         self.segment(address).is_some_and(|segment| segment.executable)
     }
 
     /// Returns the address behind the section of code that contains `address`; the highest one if
     /// there is none.
-    pub fn section_end(&self, address: u64) -> u64 {
+    pub(crate) fn section_end(&self, address: u64) -> u64 {
         let code = self.sections.iter().filter(|section| section.is_code());
         let mut ends = code.filter(|section| section.address <= address);
         let behind = |section: &Section<'_>| section.address.saturating_add(section.size);
@@ -144,23 +144,23 @@ impl<'d> Image<'d> {
     }
 
     /// Address range of the executable segment that contains `address`; empty if there is none.
-    pub fn code_around(&self, address: u64) -> Range<u64> {
+    pub(crate) fn code_around(&self, address: u64) -> Range<u64> {
         let segment = self.segment(address).filter(|segment| segment.executable);
         segment.map_or(0..0, |segment| segment.address.0..segment.address.0 + segment.memory_size)
     }
 
     /// Whether `address` lies in a writable segment.
-    pub fn is_writable(&self, address: u64) -> bool {
+    pub(crate) fn is_writable(&self, address: u64) -> bool {
         self.segment(address).is_some_and(|segment| segment.writable)
     }
 
     /// Whether `address` lies in a segment that is not writable.
-    pub fn is_constant(&self, address: u64) -> bool {
+    pub(crate) fn is_constant(&self, address: u64) -> bool {
         self.segment(address).is_some_and(|segment| !segment.writable)
     }
 
     /// Returns the file's bytes from `address` to the end of its segment, at most `most`.
-    pub fn tail(&self, address: u64, most: u64) -> &'d [u8] {
+    pub(crate) fn tail(&self, address: u64, most: u64) -> &'d [u8] {
         let bytes = self.segment(address).and_then(|segment| {
             let skip = address - segment.address.0;
             let left = segment.file_size.checked_sub(skip)?;
@@ -170,7 +170,7 @@ impl<'d> Image<'d> {
     }
 
     /// Returns exactly `size` bytes at `address`.
-    pub fn bytes(&self, address: u64, size: u64) -> Option<&'d [u8]> {
+    pub(crate) fn bytes(&self, address: u64, size: u64) -> Option<&'d [u8]> {
         let bytes = self.tail(address, size);
         (bytes.len() as u64 == size).then_some(bytes)
     }

@@ -35,7 +35,7 @@ const TABLES: usize = 28;
 
 impl Places {
     /// Returns the positions in the layout with this first word; None if it is not known.
-    pub fn of(magic: u32) -> Option<Places> {
+    pub(super) fn of(magic: u32) -> Option<Places> {
         match magic {
             0xFFFF_FFF0 => Some(Places { flags: 37 }),
             // The line of the function's beginning was added.
@@ -45,7 +45,7 @@ impl Places {
     }
 
     /// Reads a record. `values`: all tables of values.
-    pub fn read<'d>(self, record: &'d [u8], values: &'d [u8]) -> Option<Facts<'d>> {
+    pub(super) fn read<'d>(self, record: &'d [u8], values: &'d [u8]) -> Option<Facts<'d>> {
         let half = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
         let tables = Some(half(TABLES)? as usize).filter(|tables| *tables <= MOST)?;
         let first = self.flags + 3;
@@ -80,7 +80,7 @@ pub(crate) struct Facts<'d> {
 
 impl Facts<'_> {
     /// Whether a goroutine that a signal has preempted may resume at this offset of the function.
-    pub fn may_resume_at(&self, offset: u64, name: &[u8]) -> bool {
+    pub(crate) fn may_resume_at(&self, offset: u64, name: &[u8]) -> bool {
         let is_unsafe = self.unsafe_points.at(offset) == Some(UNSAFE);
         // The name that counts is that of the innermost inlined function.
         let is_runtime = self.inlined.at(offset) == Some(NONE)
@@ -89,7 +89,7 @@ impl Facts<'_> {
     }
 
     /// Whether goroutines may be sent back to the function's beginning. Then it runs twice.
-    pub fn restarts(&self) -> bool {
+    pub(crate) fn restarts(&self) -> bool {
         self.unsafe_points.any(RESTART_AT_ENTRY)
     }
 }

@@ -71,7 +71,7 @@ const CHOSEN: u8 = 3;
 impl Symbol<'_> {
     /// Whether the symbol names a function that a resolver chooses (IFUNC). Its address is the
     /// resolver's.
-    pub fn is_chosen(&self) -> bool {
+    pub(crate) fn is_chosen(&self) -> bool {
         self.rank == CHOSEN
     }
 }

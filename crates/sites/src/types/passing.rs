@@ -124,19 +124,19 @@ impl Next {
 
     /// Positions left by a result: behind the address that a caller passes for it, or unknown if
     /// the result's position is.
-    pub fn behind_result(passed: Option<(Passed, bool)>) -> Next {
+    pub(super) fn behind_result(passed: Option<(Passed, bool)>) -> Next {
         let is_unknown = matches!(passed, Some((Passed::Unread(Unread::Unknown), _)));
         let takes = matches!(passed, Some((_, true)));
         Next { integer: takes.into(), unknown: is_unknown, integers_unknown: is_unknown, ..Next::default() }
     }
 
     /// Notes that the positions of all further arguments are unknown.
-    pub fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         (self.unknown, self.integers_unknown) = (true, true);
     }
 
     /// Assigns an argument its position.
-    pub fn place(&mut self, of: Type, classes: Classes, rust: bool, gcc: bool) -> Passed {
+    pub(super) fn place(&mut self, of: Type, classes: Classes, rust: bool, gcc: bool) -> Passed {
         let size = of.shape.size();
         if classes.unknown {
             // A vector takes a vector register or the stack; any other value may take any position.

@@ -4,7 +4,7 @@ use super::Refusal;
 use rustix::io::Errno;
 
 /// Returns 0 or 1 with an end of line.
-pub fn text(on: bool) -> String {
+pub(super) fn text(on: bool) -> String {
     format!("{}\n", u8::from(on))
 }
 
@@ -41,7 +41,7 @@ pub fn write(text: &mut String, number: u64, width: usize, fill: u8) {
 const LONGEST: usize = 20;
 
 /// Writes a number at the end of a field, and returns the position of its first digit.
-pub fn put(field: &mut [u8], mut number: u64) -> usize {
+pub(super) fn put(field: &mut [u8], mut number: u64) -> usize {
     let mut at = field.len();
     while at > 0 && (number > 0 || at == field.len()) {
         at -= 1;

@@ -10,7 +10,7 @@ use crate::symbols::{Style, Symbols};
 use std::fmt::Write;
 
 /// The column heads of latency-format.
-pub const LATENCY_HEAD: &str = "\
+pub(super) const LATENCY_HEAD: &str = "\
 #                    _------=> CPU#            \n\
 #                   / _-----=> irqs-off/BH-disabled\n\
 #                  | / _----=> need-resched    \n\
@@ -22,7 +22,13 @@ pub const LATENCY_HEAD: &str = "\
 #     \\   /        ||||||  \\    |    /       \n";
 
 /// Appends a record.
-pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &PrintState, record: &Record) {
+pub(super) fn write(
+    format: &Format,
+    text: &mut String,
+    symbols: &Symbols,
+    shown: &PrintState,
+    record: &Record,
+) {
     if on!(format.options, "hex") {
         return hex(text, symbols, record);
     }
@@ -75,7 +81,7 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Prin
 }
 
 /// Appends a stack, innermost function first.
-pub fn stack(text: &mut String, symbols: &Symbols, levels: &[Level], style: Style) {
+pub(super) fn stack(text: &mut String, symbols: &Symbols, levels: &[Level], style: Style) {
     text.push_str("<stack trace>\n");
     for level in levels {
         text.push_str(" => ");
@@ -87,7 +93,7 @@ pub fn stack(text: &mut String, symbols: &Symbols, levels: &[Level], style: Styl
     }
 }
 
-pub fn raw_mark(text: &mut String, bytes: &[u8]) {
+pub(super) fn raw_mark(text: &mut String, bytes: &[u8]) {
     let (id, rest) = bytes.split_at(bytes.len().min(4));
     let id = id.iter().rev().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     let _ = write!(text, "# {} buf:", id.trim_start_matches('0'));
@@ -98,7 +104,7 @@ pub fn raw_mark(text: &mut String, bytes: &[u8]) {
 }
 
 /// Appends a time as seconds and microseconds, or as the number that the clock counts.
-pub fn write_time(format: &Format, text: &mut String, time: u64) {
+pub(super) fn write_time(format: &Format, text: &mut String, time: u64) {
     if format.in_ns {
         write_number(text, time / 1_000_000_000, 5, b' ');
         text.push('.');

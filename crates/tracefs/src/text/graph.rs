@@ -10,7 +10,7 @@ use std::fmt::Write;
 const LINE: &str = " ------------------------------------------\n";
 
 /// Appends the column heads.
-pub fn header(format: &Format, text: &mut String) {
+pub(super) fn header(format: &Format, text: &mut String) {
     let on = |name| format.options.is_on(name);
     let columns = [
         ("funcgraph-abstime", "       TIME       ", "        |         "),
@@ -44,7 +44,7 @@ pub fn header(format: &Format, text: &mut String) {
 
 /// Appends a record. True if the line includes `next`: a call without recorded calls inside is one
 /// line.
-pub fn write(
+pub(super) fn write(
     format: &Format,
     text: &mut String,
     symbols: &Symbols,
