@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering::*;
 
 const PAGE: usize = calltap_abi::PAGE as usize;
 
-/// Performs an operation in a stopped thread, which `Inferior::remote` of `crates/process` makes
+/// Performs an operation in a stopped thread, which `Hijacked::remote` of `crates/process` makes
 /// call this function. Returns 0, or 1 on failure.
 ///
 /// It runs at any point of any thread, so it uses nothing of the C library; for `LEAVE`, no thread

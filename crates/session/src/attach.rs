@@ -1,7 +1,7 @@
 //! Attach: [loads the agent](crate::load_agent), then enables sites while the process runs.
 
 use crate::error::Error;
-use crate::load_agent;
+use crate::load_agent::Loading;
 use crate::options::Options;
 use crate::plan::breakpoints::{self, Ours};
 use crate::plan::planner::{PatchMode, Planner};
@@ -33,7 +33,7 @@ pub fn attach(
         let name = &target.name;
         let text = format!("decoding the functions of {name}; Ctrl-C stops before {name} is changed");
         messages::tell_if_long(options, text, || planner.check_first(target))?;
-        load_agent::load(target, planner.directory, planner.shared)
+        Loading { target, directory: planner.directory, shared: planner.shared }.load()
     };
     let work = || match load(planner) {
         Err(error) => (Err(error), Stops::default()),

@@ -1,12 +1,13 @@
 //! A session that is set up: its process is found, and its files exist.
 
 use crate::error::Error;
+use crate::load_agent::check_filters::explain_no_place;
 use crate::options::Options;
 use crate::plan::directory::Directory;
 use crate::settings::{Settings, Stage};
 use crate::setup::clocks::NoTsc;
 use crate::setup::{self, clocks, memory};
-use crate::{load_agent, uncontrolled};
+use crate::uncontrolled;
 use calltap_abi::Clock;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::memory::maps;
@@ -58,7 +59,7 @@ impl<'a> AttachSession<'a> {
         let mut notes = uncontrolled::clear(&target)?;
         let size = shm::control_size(memory::chunks(options));
         let directory = Directory::create_for(&target, size, memory::CODE_SIZE)
-            .map_err(|error| load_agent::explain_no_place(&target, error))?;
+            .map_err(|error| explain_no_place(&target, error))?;
         let shared = memory::map(&directory, options)?;
         let (clock, no_tsc) = clocks::usable_clock(options.clock);
         // A process that did not ask to be traced never waits for calltap.

@@ -31,6 +31,7 @@ use calltap_trace::Session;
 use exec_watch::ExecWatch;
 use nix::sys::resource::UsageWho;
 use rustix::process::{Pid, Signal, kill_process};
+use static_start::StaticStart;
 use std::ffi::OsString;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -308,8 +309,8 @@ fn start_program(program: &Program, directory: &Directory, shared: &Shared) -> R
         let libraries = preload::list(&program.data, &directory.agent());
         return Ok(Started::Runs(launch::spawn(command, &libraries)?, None));
     }
-    let hold =
-        |pid, begin: &mut dyn FnMut()| static_start::hold(pid, begin, directory, shared, program.is_static);
+    let start = StaticStart { directory, shared, is_static: program.is_static };
+    let hold = |pid, begin: &mut dyn FnMut()| start.hold(pid, begin);
     let (mut child, held) = launch::spawn_held(command, hold)?;
     match held {
         Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),

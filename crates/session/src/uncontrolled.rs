@@ -3,6 +3,7 @@
 
 use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
+use crate::load_agent::check_filters::explain_no_place;
 use crate::options::Options;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
@@ -12,7 +13,7 @@ use crate::settings::{FILE, Settings, Stage};
 use crate::setup::clocks::NoTsc;
 use crate::setup::{self, clocks, memory, serve};
 use crate::started;
-use crate::{attach, detach, load_agent};
+use crate::{attach, detach};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
 use calltap_collect::heartbeat::draw_tsc_line;
@@ -136,7 +137,7 @@ impl Attached {
         notes.extend(no_tsc.as_ref().map(NoTsc::to_string));
         let mut directory =
             Directory::create_for(&target, shm::control_size(memory::chunks(options)), memory::CODE_SIZE)
-                .map_err(|error| load_agent::explain_no_place(&target, error))?;
+                .map_err(|error| explain_no_place(&target, error))?;
         let shared = memory::map(&directory, options)?;
         memory::prepare(&shared, &directory, options, clock, Duration::ZERO);
         shared.control().listening.store(0, Relaxed);

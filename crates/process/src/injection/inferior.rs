@@ -1,15 +1,15 @@
 //! An inferior: a process whose memory calltap reads and writes and whose threads make calls for
 //! it, one at a time.
 
+pub mod hijacked;
+
 use crate::agent::LoadedAgent;
 use crate::error::Error;
 use crate::frames::Stacks;
 use crate::freezer::is_frozen;
 use crate::go;
-use crate::injection::call::Call;
-use crate::injection::inject::{CodeCave, Failed};
+use crate::injection::inject::CodeCave;
 use crate::injection::linker::is_linker;
-use crate::limits;
 use crate::memory::maps::{self, Mappings, Region};
 use crate::memory::text::{ProcessText, Sync};
 use crate::proc;
@@ -17,14 +17,12 @@ use crate::ptrace::threads::{self, NotHeld, StoppedThread};
 use crate::reason::{Inside, Reason};
 use crate::seccomp;
 use crate::target::{Target, TextSegment};
-use calltap_abi::remote;
 use calltap_patch::{Avma, Text};
 use object::Endianness::{self, Little as LITTLE};
 use object::elf::FileHeader64;
 use object::read::ReadCache;
 use object::read::elf::FileHeader;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Time limit of an injected call.
@@ -36,7 +34,8 @@ const SPARED: Duration = Duration::from_millis(100);
 
 /// A process that calltap operates on.
 pub struct Inferior<'a> {
-    target: &'a Target,
+    /// Identity of the process.
+    pub target: &'a Target,
     /// Memory of the process.
     pub text: ProcessText,
     /// Mappings of the process.
@@ -69,47 +68,6 @@ impl<'a> Inferior<'a> {
         let place = places.into_iter().next().ok_or_else(|| target.refuse(Reason::NoPlace))?;
         let agent = LoadedAgent::find(&regions, &mut text);
         Ok(Inferior { target, text, regions, place, agent, late: false })
-    }
-
-    /// Restores the bytes at the place, unless a late thread still executes them.
-    pub fn put_back(&mut self, thread: &StoppedThread) {
-        let late = self.late && !thread.has_ended();
-        if !late {
-            self.place.restore(&mut self.text);
-        }
-    }
-
-    /// Makes a thread call a function. Returns the function's result.
-    pub fn call(
-        &mut self,
-        thread: &mut StoppedThread,
-        call: &Call<'_>,
-        limit: Duration,
-    ) -> Result<u64, Failed> {
-        let opens_files = call.opens_files && self.needs_opener() && may_start_opener(thread);
-        let done = self.place.call(&mut self.text, thread, &Call { opens_files, ..*call }, limit);
-        self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
-        done
-    }
-
-    /// Whether an opener has to open files: another thread would see their descriptors, or none is
-    /// left. A process of one thread gets no second one otherwise, which would make its own
-    /// `unshare` fail until the kernel has removed that thread.
-    fn needs_opener(&self) -> bool {
-        let pid = self.target.pid;
-        !proc::has_one_thread(pid) || limits::lacks_descriptors(pid)
-    }
-
-    /// Makes a thread call an operation of the agent.
-    pub fn remote(&mut self, thread: &mut StoppedThread, operation: u32, path: &Path) -> Result<(), Failed> {
-        let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
-        let arguments = [u64::from(operation), self.place.string_address()];
-        let call = Call {
-            string: path.as_os_str().as_encoded_bytes(),
-            opens_files: matches!(operation, remote::JOIN | remote::MAP),
-            ..Call::new(function.ok_or(Failed::NoAgent)?, arguments)
-        };
-        self.call(thread, &call, CALL).map(drop)
     }
 
     /// Stops any thread that has room on its stack and may make the agent's system calls.
@@ -204,12 +162,6 @@ fn unfit(thread: &StoppedThread) -> Option<Reason> {
         Ok(filters) => seccomp::forbids(&filters).map(|call| Reason::Seccomp { call }),
         Err(errno) => Some(Reason::UnreadSeccomp { errno }),
     }
-}
-
-/// Whether a thread's seccomp filters allow it to start an [opener](crate::injection::inject).
-fn may_start_opener(thread: &StoppedThread) -> bool {
-    !proc::is_filtered(thread.tid)
-        || thread.seccomp_filters().is_ok_and(|filters| seccomp::allow_opener(&filters))
 }
 
 /// Reads a process's memory, its mappings, and the places for code in them.

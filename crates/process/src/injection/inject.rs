@@ -292,7 +292,7 @@ impl CodeCave {
 
     /// Makes the thread call a function, then restores the thread's registers. Returns the
     /// function's result, or 0 if the thread has ended.
-    pub fn call(
+    pub(super) fn call(
         &self,
         text: &mut ProcessText,
         thread: &mut StoppedThread,
@@ -426,7 +426,7 @@ impl CodeCave {
     }
 
     /// Restores the bytes of the file. No thread may run the code any more.
-    pub fn restore(&self, text: &mut ProcessText) {
+    pub(super) fn restore(&self, text: &mut ProcessText) {
         let _ = text.write(Avma(self.at), &self.before);
     }
 }

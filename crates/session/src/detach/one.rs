@@ -351,18 +351,19 @@ impl<'a> Detaching<'a> {
             }
             Err(why) => return notes.ours.push(why.to_string()),
         };
+        let mut hijacked = inferior.hijack(&mut thread);
         for (operation, ranges) in
             [(remote::UNMAP, &changes.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
         {
             if !list(shared, ranges) {
                 continue;
             }
-            if let Err(failed) = inferior.remote(&mut thread, operation, Path::new("")) {
+            if let Err(failed) = hijacked.remote(operation, Path::new("")) {
                 notes.ours.push(target.refuse(failed).to_string());
                 break;
             }
         }
-        inferior.put_back(&thread);
+        drop(hijacked);
         stops.add(thread.release());
     }
 

@@ -296,8 +296,7 @@ fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::error::Error>
     let mut inferior = Inferior::new(target)?;
     let mut thread = inferior.any_thread()?;
     inferior.regions = maps::read(target.pid).unwrap_or_default();
-    let done = inferior.remote(&mut thread, remote::TRAPS, Path::new(""));
-    inferior.put_back(&thread);
+    let done = inferior.hijack(&mut thread).remote(remote::TRAPS, Path::new(""));
     stops.add(thread.release());
     done.map_err(|failed| target.refuse(failed).into())
 }

@@ -5,7 +5,7 @@
 //! meanwhile, the program runs on untraced.
 
 use crate::error::Error;
-use crate::load_agent;
+use crate::load_agent::Loading;
 use crate::plan::directory::Directory;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
@@ -21,35 +21,42 @@ use std::path::Path;
 /// tunables and allocates memory.
 const CALLS: usize = 2000;
 
-/// Waits until the program's first thread is set up, and places the agent. Returns the held thread:
-/// the program goes on when the thread that started it drops this.
-///
-/// `begin` lets the traced child go on to its execve.
-pub fn hold(
-    pid: u32,
-    begin: &mut dyn FnMut(),
-    directory: &Directory,
-    shared: &Shared,
-    is_static: bool,
-) -> Result<StoppedThread, Error> {
-    let held = StoppedThread::child(pid, begin);
-    let target = Target::known(pid)?;
-    let mut thread = held.map_err(|why| target.refuse(why))?;
-    let mut text = ProcessText::open(pid).map_err(|error| target.refuse(error))?;
-    let owner_word = await_thread(&mut thread, &mut text, is_static).map_err(|why| match why {
-        Some(why) => target.refuse(why),
-        None => target.refuse(Reason::StaticStart),
-    })?;
-    // A thread stopped at a system call cannot execute injected code, so it is released into a
-    // loop, and stopped there.
-    let mut inferior = Inferior::new(&target)?;
-    let back = inferior.place.park(&mut text, &mut thread).map_err(|failed| target.refuse(failed))?;
-    drop(thread);
-    let mut thread = StoppedThread::take(pid, pid).map_err(|why| target.refuse(why))?;
-    match inferior.place.fetch(&mut thread, back) {
-        Ok(true) => load_agent::start(&target, directory, shared, &mut inferior, thread, owner_word),
-        Ok(false) => Err(target.refuse(Reason::Busy).into()),
-        Err(failed) => Err(target.refuse(failed).into()),
+/// The start of a program, and the session that it joins.
+pub struct StaticStart<'a> {
+    pub directory: &'a Directory,
+    pub shared: &'a Shared,
+    /// Whether the program has no dynamic linker.
+    pub is_static: bool,
+}
+
+impl StaticStart<'_> {
+    /// Waits until the program's first thread is set up, and places the agent. Returns the held
+    /// thread: the program goes on when the thread that started it drops this.
+    ///
+    /// `begin` lets the traced child go on to its execve.
+    pub fn hold(&self, pid: u32, begin: &mut dyn FnMut()) -> Result<StoppedThread, Error> {
+        let held = StoppedThread::child(pid, begin);
+        let target = Target::known(pid)?;
+        let mut thread = held.map_err(|why| target.refuse(why))?;
+        let mut text = ProcessText::open(pid).map_err(|error| target.refuse(error))?;
+        let owner_word = await_thread(&mut thread, &mut text, self.is_static).map_err(|why| match why {
+            Some(why) => target.refuse(why),
+            None => target.refuse(Reason::StaticStart),
+        })?;
+        // A thread stopped at a system call cannot execute injected code, so it is released into a
+        // loop, and stopped there.
+        let mut inferior = Inferior::new(&target)?;
+        let back = inferior.place.park(&mut text, &mut thread).map_err(|failed| target.refuse(failed))?;
+        drop(thread);
+        let mut thread = StoppedThread::take(pid, pid).map_err(|why| target.refuse(why))?;
+        match inferior.place.fetch(&mut thread, back) {
+            Ok(true) => {
+                let loading = Loading { target: &target, directory: self.directory, shared: self.shared };
+                loading.start(&mut inferior, thread, owner_word)
+            }
+            Ok(false) => Err(target.refuse(Reason::Busy).into()),
+            Err(failed) => Err(target.refuse(failed).into()),
+        }
     }
 }
 
@@ -57,8 +64,7 @@ pub fn hold(
 pub fn remote(pid: u32, thread: &mut StoppedThread, operation: u32) -> Result<(), Error> {
     let target = Target::known(pid)?;
     let mut inferior = Inferior::new(&target)?;
-    let done = inferior.remote(thread, operation, Path::new(""));
-    inferior.put_back(thread);
+    let done = inferior.hijack(thread).remote(operation, Path::new(""));
     done.map_err(|failed| target.refuse(failed).into())
 }
 

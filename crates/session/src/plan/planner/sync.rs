@@ -45,8 +45,7 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     loop {
         let mut inferior = Inferior::new(target)?;
         let mut thread = inferior.any_thread()?;
-        let mapped = inferior.remote(&mut thread, remote::MAP, Path::new(""));
-        inferior.put_back(&thread);
+        let mapped = inferior.hijack(&mut thread).remote(remote::MAP, Path::new(""));
         // Another thread is tried if this one has ended.
         let again = mapped.is_err() && thread.has_ended() && target.lives() && start.elapsed() < TRY;
         stops.add(thread.release());
