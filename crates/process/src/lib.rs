@@ -3,6 +3,7 @@
 //!
 //! All unsafe code that operates on another process is here. Shared memory is `calltap-collect`'s.
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod agent;
 pub mod clock;

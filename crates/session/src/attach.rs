@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::*;
 
 /// Attaches: finds out what can be traced, loads the agent, and enables the selected sites. Returns
 /// the result, and how long threads were stopped.
-pub fn attach(
+pub(crate) fn attach(
     planner: &mut Planner<'_>,
     target: &Target,
     options: &Options,

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// A session that is set up for a process in which nothing was changed yet, or for a program that
 /// calltap has started.
-pub struct AttachSession<'a> {
+pub(crate) struct AttachSession<'a> {
     /// Options of the command.
     pub options: &'a Options,
     /// The process.
@@ -49,7 +49,7 @@ fn follows_jumps(pid: u32) -> bool {
 impl<'a> AttachSession<'a> {
     /// Finds the process, undoes the session of a killed controller, and creates the session's
     /// files.
-    pub fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
+    pub(crate) fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
         launch::survive_size_limit();
         launch::check_address_space()?;
         let target = Target::find(pid)?;

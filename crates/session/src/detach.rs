@@ -51,13 +51,13 @@ pub struct DetachOutcome {
 }
 
 /// Detaches from a process and its children.
-pub fn detach(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
+pub(crate) fn detach(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
     in_thread(|| detach_all(target, directory, shared))
 }
 
 /// Removes the code of a calltap that was killed while it had the process read its clock, before
 /// the session existed. `None` if there is none.
-pub fn remove_injected(target: &Target) -> Option<DetachOutcome> {
+pub(crate) fn remove_injected(target: &Target) -> Option<DetachOutcome> {
     let mut injected = Injected::Absent;
     let left = in_thread(|| {
         injected = await_tidy(target);

@@ -327,7 +327,7 @@ impl Consumer for Recorder<'_> {
 }
 
 /// Records a subject and writes a file for each trigger.
-pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
+pub(crate) fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     let asked = PendingSnapshot::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);

@@ -44,7 +44,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 const RELEASE: Duration = Duration::from_secs(2);
 
 /// The processes to follow.
-pub struct Follow<'a> {
+pub(crate) struct Follow<'a> {
     /// Directory in which new programs find the agent.
     pub directory: &'a Directory,
     /// Receives notes about programs that cannot be followed.
@@ -62,7 +62,7 @@ pub struct Follow<'a> {
 impl Follow<'_> {
     /// Follows until no process is left or `stop` is set. All events after the return of this
     /// function are seen.
-    pub fn begin<'s>(self, scope: &'s Scope<'s, '_>) -> ScopedJoinHandle<'s, ()>
+    pub(crate) fn begin<'s>(self, scope: &'s Scope<'s, '_>) -> ScopedJoinHandle<'s, ()>
     where
         Self: 's,
     {

@@ -14,6 +14,7 @@
 //! It builds on `calltap-process`, for memory and threads of another process, and on
 //! `calltap-collect`, which reads the rings of its threads.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod attach;
 mod attach_session;

@@ -1,19 +1,19 @@
 //! The plan of changes: the session's files, modules, the selection resolved to sites, stubs, and
 //! the journal.
 
-pub mod breakpoints;
-pub mod cache;
-pub mod contents;
-pub mod directory;
-pub mod journal;
-pub mod journaled_changes;
-pub mod loaded;
-pub mod modules;
-pub mod planner;
-pub mod program;
-pub mod read_ahead;
-pub mod reason;
+pub(crate) mod breakpoints;
+pub(crate) mod cache;
+pub(crate) mod contents;
+pub(crate) mod directory;
+pub(crate) mod journal;
+pub(crate) mod journaled_changes;
+pub(crate) mod loaded;
+pub(crate) mod modules;
+pub(crate) mod planner;
+pub(crate) mod program;
+pub(crate) mod read_ahead;
+pub(crate) mod reason;
 mod script;
-pub mod search;
-pub mod stubs;
-pub mod watched;
+pub(crate) mod search;
+pub(crate) mod stubs;
+pub(crate) mod watched;

@@ -42,7 +42,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 /// A program that is about to be started.
-pub struct Prepared<'a> {
+pub(crate) struct Prepared<'a> {
     options: &'a Options,
     program: Program,
     directory: Directory,
@@ -54,7 +54,7 @@ pub struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     /// Finds the program, and creates the session's files and shared memory.
-    pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
+    pub(crate) fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
         proc::check()?;
         launch::survive_size_limit();
         launch::check_address_space()?;
@@ -72,7 +72,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Runs the program to its end.
-    pub fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
+    pub(crate) fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         let Prepared { options, program, directory, shared, clock, session } = self;
         let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
         let (child, held) = match start_program(&program, &directory, &shared)? {

@@ -71,7 +71,7 @@ pub enum Unfit {
 
 /// An interpreter whose version is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Interpreter {
+pub(crate) struct Interpreter {
     /// Minor version: 8 for CPython 3.8.
     minor: u8,
     /// Link-time addresses that the agent needs, in the order of [`program`].
@@ -80,7 +80,7 @@ pub struct Interpreter {
 
 impl Interpreter {
     /// Identifies the interpreter in a file.
-    pub fn read(file: Option<File>) -> Result<Interpreter, Reason> {
+    pub(crate) fn read(file: Option<File>) -> Result<Interpreter, Reason> {
         let data = file.and_then(|file| calltap_sites::load_all(&file).ok()).ok_or(Reason::Unreadable)?;
         let file = object::File::parse(&*data).map_err(|_| Reason::Unreadable)?;
         let symbol = |name: &str| {
@@ -117,7 +117,7 @@ impl Interpreter {
     }
 
     /// Returns the hooks of its evaluator.
-    pub fn hook_set(&self) -> HookSet {
+    pub(crate) fn hook_set(&self) -> HookSet {
         match self.minor {
             ..=10 => HookSet::EVALUATOR,
             _ => HookSet::EVALUATOR_ENTRY,
@@ -126,12 +126,12 @@ impl Interpreter {
 
     /// Returns the program for the place where a thread releases the interpreter's lock, if the
     /// agent needs one.
-    pub fn waiting_program(&self, bias: Bias) -> Option<calltap_selection::Program> {
+    pub(crate) fn waiting_program(&self, bias: Bias) -> Option<calltap_selection::Program> {
         (self.minor > 10).then(|| self.made(program::WAITS, bias))
     }
 
     /// Returns the program of its evaluator.
-    pub fn program(&self, bias: Bias) -> calltap_selection::Program {
+    pub(crate) fn program(&self, bias: Bias) -> calltap_selection::Program {
         self.made(0, bias)
     }
 

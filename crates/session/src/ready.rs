@@ -9,7 +9,7 @@ use crate::run::RunOptions;
 use calltap_trace::Session;
 
 /// A session that is set up: of a program to start, or of a process to attach to.
-pub enum Ready<'a> {
+pub(crate) enum Ready<'a> {
     /// A program.
     Program(Box<Prepared<'a>>),
     /// A process.
@@ -18,7 +18,7 @@ pub enum Ready<'a> {
 
 impl<'a> Ready<'a> {
     /// Finds the subject, and creates the session's files and shared memory.
-    pub fn new(options: &'a Options) -> Result<Ready<'a>, Error> {
+    pub(crate) fn new(options: &'a Options) -> Result<Ready<'a>, Error> {
         Ok(match &options.subject {
             Subject::Program(command) => Ready::Program(Box::new(Prepared::new(options, command)?)),
             Subject::Process { pid, .. } => Ready::Process(Box::new(AttachSession::new(options, *pid)?)),
@@ -26,7 +26,7 @@ impl<'a> Ready<'a> {
     }
 
     /// Returns the session record for the trace.
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         match self {
             Ready::Program(prepared) => &prepared.session,
             Ready::Process(session) => &session.session,
@@ -34,7 +34,7 @@ impl<'a> Ready<'a> {
     }
 
     /// Runs the program to its end, or attaches to the process and detaches.
-    pub fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
+    pub(crate) fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         match self {
             Ready::Program(prepared) => prepared.run(run),
             Ready::Process(mut session) => session.run(run),

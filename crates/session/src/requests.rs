@@ -221,21 +221,21 @@ fn has_ended(channel: &RequestChannel) -> bool {
 
 /// Reader of the requests to a session.
 #[derive(Debug, Default)]
-pub struct Requests {
+pub(crate) struct Requests {
     /// Id of the last request that was answered.
     answered: u64,
 }
 
 impl Requests {
     /// Returns the request, if it was not answered yet.
-    pub fn next(&mut self, directory: &Directory) -> Option<Request> {
+    pub(crate) fn next(&mut self, directory: &Directory) -> Option<Request> {
         let request = from_text::<Request>(&directory.read(REQUEST).ok()?)?;
         let new = std::mem::replace(&mut self.answered, request.id) != request.id;
         new.then_some(request.body)
     }
 
     /// Answers the last request.
-    pub fn answer(&self, directory: &Directory, answer: &Answer) {
+    pub(crate) fn answer(&self, directory: &Directory, answer: &Answer) {
         // On failure the requester runs into its time limit.
         let _ = directory.write(ANSWER, &to_text(&Numbered { id: self.answered, body: answer }));
     }

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Consumer and callbacks of a session's run.
-pub struct RunOptions<'a> {
+pub(crate) struct RunOptions<'a> {
     /// Consumer of the events.
     pub consumer: &'a mut dyn Consumer,
     /// Interval in which events reach the consumer; None: as they are read.
@@ -55,7 +55,7 @@ struct ControllerResults {
 
 impl AttachSession<'_> {
     /// Attaches, runs, and detaches.
-    pub fn run(&mut self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
+    pub(crate) fn run(&mut self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         self.settings().save(&self.directory)?;
         self.directory.keep(true);
         let interrupted = launch::interruption()?;

@@ -1,6 +1,6 @@
 //! Settings of a session, as stored in its directory.
 
-pub mod status;
+pub(crate) mod status;
 
 use crate::error::Error;
 use crate::plan::directory::Directory;

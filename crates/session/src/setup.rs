@@ -1,11 +1,11 @@
 //! Setup of every session: shared memory, a clock, the kernel's events, and a planner that answers
 //! the agents.
 
-pub mod clocks;
-pub mod kernel_events;
-pub mod memory;
-pub mod messages;
-pub mod serve;
+pub(crate) mod clocks;
+pub(crate) mod kernel_events;
+pub(crate) mod memory;
+pub(crate) mod messages;
+pub(crate) mod serve;
 
 use crate::options::Options;
 use calltap_abi::Clock;
@@ -15,7 +15,12 @@ use clocks::NoTsc;
 use std::{env, fs};
 
 /// Returns the session record of the trace.
-pub fn session(options: &Options, command: Vec<String>, clock: Clock, no_tsc: Option<&NoTsc>) -> Session {
+pub(crate) fn session(
+    options: &Options,
+    command: Vec<String>,
+    clock: Clock,
+    no_tsc: Option<&NoTsc>,
+) -> Session {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();

@@ -97,7 +97,7 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
 /// Undoes the session of a controller that was killed or could not remove all of its code, or a
 /// session that the process has inherited by fork and whose first process has ended. Fails if the
 /// session was made by `calltap attach`, or if some of its code cannot be removed now either.
-pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
+pub(crate) fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let (own, mut inherited) = (Directory::open_for(target)?, None);
     let has_own = own.is_some();
     if !has_own {
@@ -374,6 +374,6 @@ pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
 }
 
 /// Returns the notes among metadata.
-pub fn notes_in(metadata: &[Metadata]) -> Vec<String> {
+pub(crate) fn notes_in(metadata: &[Metadata]) -> Vec<String> {
     metadata.iter().filter_map(Metadata::note).map(str::to_owned).collect()
 }

@@ -9,7 +9,7 @@ pub fn find(ranges: &[(u64, u64)], address: u64) -> bool {
 
 /// The ranges of code in a process.
 #[derive(Debug)]
-pub struct Code {
+pub(super) struct Code {
     ranges: Vec<(u64, u64)>,
     /// Two ranges that contain all others, chosen so that the gap between them is the widest: that
     /// between a program and its libraries, where stacks lie.
@@ -18,7 +18,7 @@ pub struct Code {
 
 impl Code {
     /// Takes ranges that are sorted and disjoint.
-    pub fn new(ranges: Vec<(u64, u64)>) -> Code {
+    pub(super) fn new(ranges: Vec<(u64, u64)>) -> Code {
         let gap = |n: &usize| ranges[*n].0 - ranges[*n - 1].1;
         let (below, above) = ranges.split_at((1..ranges.len()).max_by_key(gap).unwrap_or(0));
         let hull = |part: &[(u64, u64)]| {
@@ -29,7 +29,7 @@ impl Code {
     }
 
     /// Whether an address lies in one of the ranges.
-    pub fn contains(&self, address: u64) -> bool {
+    pub(super) fn contains(&self, address: u64) -> bool {
         let is_near = |(start, end): (u64, u64)| address.wrapping_sub(start) < end - start;
         (is_near(self.around[0]) || is_near(self.around[1])) && find(&self.ranges, address)
     }

@@ -10,7 +10,7 @@ use calltap_patch::{Avma, Text};
 const PIECE: u64 = 1 << 20;
 
 /// Returns the end of the adjacent anonymous writable mappings around or above an address.
-pub fn end_of_stack(start: u64, mappings: &Mappings<'_>) -> u64 {
+pub(super) fn end_of_stack(start: u64, mappings: &Mappings<'_>) -> u64 {
     // The stack may have grown down, or be newer than the mappings that were read.
     let Some(first) = mappings.next(start) else { return u64::MAX };
     let is_more = |end: u64, region: &Region| region.start == end && region.writable && region.file.1 == 0;
@@ -24,7 +24,7 @@ pub fn end_of_stack(start: u64, mappings: &Mappings<'_>) -> u64 {
 /// Reads the memory between two addresses, up to the first page that cannot be read and is not
 /// merely missing. Returns the bytes, and whether that page is in memory, so that the stack may go
 /// on there.
-pub fn read_up(start: u64, end: u64, text: &mut ProcessText) -> (Vec<u8>, bool) {
+pub(super) fn read_up(start: u64, end: u64, text: &mut ProcessText) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     let mut at = start;
     while at < end {

@@ -17,29 +17,29 @@ const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
 const GET_SYSCALL_USER_DISPATCH_CONFIG: u32 = 0x4211;
 
 /// `siginfo_t`: signal, errno, code, and what depends on the signal.
-pub type SignalInfo = [i32; 32];
+pub(super) type SignalInfo = [i32; 32];
 /// Signals that [`pending_signals`] reads at once.
-pub const AT_ONCE: usize = 4;
+pub(super) const AT_ONCE: usize = 4;
 
 fn result(done: c_long) -> Result<usize, Errno> {
     Errno::result(done).map(|done| done as usize)
 }
 
 /// Resumes a stopped thread with any signal (0: none), up to its next system call or freely.
-pub fn resume(pid: Pid, to_system_call: bool, signal: i32) -> Result<(), Errno> {
+pub(super) fn resume(pid: Pid, to_system_call: bool, signal: i32) -> Result<(), Errno> {
     let kind = if to_system_call { libc::PTRACE_SYSCALL } else { libc::PTRACE_CONT };
     // SAFETY: no pointers.
     result(unsafe { libc::ptrace(kind, pid.as_raw(), 0_usize, signal as usize) }).map(drop)
 }
 
 /// Leaves a thread in the group stop that it has reported.
-pub fn listen(pid: Pid) -> Result<(), Errno> {
+pub(super) fn listen(pid: Pid) -> Result<(), Errno> {
     // SAFETY: no pointers.
     result(unsafe { libc::ptrace(libc::PTRACE_LISTEN, pid.as_raw(), 0_usize, 0_usize) }).map(drop)
 }
 
 /// Reads signals of the thread's queue from a position on. Returns also how many there are.
-pub fn pending_signals(pid: Pid, offset: u64) -> Result<([SignalInfo; AT_ONCE], usize), Errno> {
+pub(super) fn pending_signals(pid: Pid, offset: u64) -> Result<([SignalInfo; AT_ONCE], usize), Errno> {
     /// `struct ptrace_peeksiginfo_args`.
     #[repr(C)]
     struct Which {
@@ -55,7 +55,7 @@ pub fn pending_signals(pid: Pid, offset: u64) -> Result<([SignalInfo; AT_ONCE], 
 }
 
 /// Returns the thread's signal mask.
-pub fn signal_mask(pid: Pid) -> Result<u64, Errno> {
+pub(super) fn signal_mask(pid: Pid) -> Result<u64, Errno> {
     let mut mask = 0_u64;
     // SAFETY: the kernel writes 8 bytes to `mask`.
     let done = unsafe { libc::ptrace(GETSIGMASK, pid.as_raw(), size_of::<u64>(), &raw mut mask) };
@@ -63,14 +63,14 @@ pub fn signal_mask(pid: Pid) -> Result<u64, Errno> {
 }
 
 /// Sets the thread's signal mask.
-pub fn set_signal_mask(pid: Pid, mask: u64) -> Result<(), Errno> {
+pub(super) fn set_signal_mask(pid: Pid, mask: u64) -> Result<(), Errno> {
     // SAFETY: the kernel reads 8 bytes from `mask`.
     let done = unsafe { libc::ptrace(SETSIGMASK, pid.as_raw(), size_of::<u64>(), &raw const mask) };
     result(done).map(drop)
 }
 
 /// Returns the address of the thread's `struct rseq`; 0 if it is not registered.
-pub fn rseq_area(pid: Pid) -> Result<u64, Errno> {
+pub(super) fn rseq_area(pid: Pid) -> Result<u64, Errno> {
     /// `struct ptrace_rseq_configuration`: address; size and signature; flags.
     type Configuration = [u64; 3];
     let mut configuration: Configuration = [0; 3];
@@ -82,7 +82,7 @@ pub fn rseq_area(pid: Pid) -> Result<u64, Errno> {
 
 /// Whether the thread's system calls may raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH). Kernels
 /// before 6.4 do not report it.
-pub fn dispatches_system_calls(pid: Pid) -> Result<bool, Errno> {
+pub(super) fn dispatches_system_calls(pid: Pid) -> Result<bool, Errno> {
     /// `struct ptrace_sud_config`: mode, selector, start and length of the code that is exempt.
     type Configuration = [u64; 4];
     let mut configuration: Configuration = [0; 4];
@@ -94,7 +94,7 @@ pub fn dispatches_system_calls(pid: Pid) -> Result<bool, Errno> {
 }
 
 /// Returns a seccomp filter of the thread. The error is ENOENT behind the last one.
-pub fn seccomp_filter(pid: Pid, index: usize) -> Result<Vec<Instruction>, Errno> {
+pub(super) fn seccomp_filter(pid: Pid, index: usize) -> Result<Vec<Instruction>, Errno> {
     let get = |into: *mut Instruction| {
         // SAFETY: without memory the kernel writes nothing and returns the number of instructions.
         // It then writes as many: filters never change.
@@ -110,7 +110,7 @@ const OF_OWN: i32 = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
 
 /// Returns a child or tracee of the calling thread that has a report, and whether it has ended. The
 /// report stays. The error is ECHILD if the thread has none.
-pub fn reporting() -> Result<Option<(Pid, bool)>, Errno> {
+pub(super) fn reporting() -> Result<Option<(Pid, bool)>, Errno> {
     const OPTIONS: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | OF_OWN;
     // SAFETY: zeros are a valid siginfo_t, which the call fills in.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -125,7 +125,7 @@ pub fn reporting() -> Result<Option<(Pid, bool)>, Errno> {
 
 /// Takes a thread's report, and returns its raw status: the libraries have no value for stops by
 /// real-time signals.
-pub fn take_report(pid: Pid) -> Option<i32> {
+pub(super) fn take_report(pid: Pid) -> Option<i32> {
     let mut status = 0;
     // SAFETY: the call writes one int.
     let taken = unsafe { libc::waitpid(pid.as_raw(), &mut status, OF_OWN) };
@@ -133,7 +133,7 @@ pub fn take_report(pid: Pid) -> Option<i32> {
 }
 
 /// Whether two processes have the same memory.
-pub fn has_same_memory(one: Pid, other: Pid) -> Result<bool, Errno> {
+pub(super) fn has_same_memory(one: Pid, other: Pid) -> Result<bool, Errno> {
     const KCMP_VM: i32 = 1;
     // SAFETY: the call compares; no pointers.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, one.as_raw(), other.as_raw(), KCMP_VM, 0, 0) };

@@ -21,7 +21,7 @@ pub(super) struct Suspects(HashMap<u32, Duration>);
 impl Suspects {
     /// Returns the obstacle if a thread among these may be unwinding, `since` after the first look.
     /// How long a thread in a group stop has appeared to unwind says nothing.
-    pub fn unwind<'h>(
+    pub(super) fn unwind<'h>(
         &mut self,
         pid: u32,
         threads: impl Iterator<Item = &'h StoppedThread>,

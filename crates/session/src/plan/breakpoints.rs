@@ -42,7 +42,7 @@ const MOMENT: Duration = Duration::from_millis(300);
 
 /// State of calltap in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ours {
+pub(crate) enum Ours {
     /// No agent handles SIGTRAP yet.
     Nothing,
     /// The agent is there, and reports itself how SIGTRAP is handled.
@@ -52,7 +52,7 @@ pub enum Ours {
 }
 
 /// Returns why a process may have no breakpoints, as far as the kernel shows.
-pub fn obstacle(pid: u32, ours: Ours) -> Option<NoBreakpoints> {
+pub(crate) fn obstacle(pid: u32, ours: Ours) -> Option<NoBreakpoints> {
     let start = Instant::now();
     proc::threads(pid).into_iter().find_map(|tid| {
         loop {

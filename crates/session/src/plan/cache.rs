@@ -34,7 +34,7 @@ const OTHERS: u32 = 0o077;
 /// Searches a file, which is called `name`, or returns the cached result of an earlier search.
 /// Fails when interrupted. Returns also whether the whole file was searched, or only what concerns
 /// a `few` functions.
-pub fn analyse(
+pub(crate) fn analyse(
     contents: &Contents<'_>,
     name: &str,
     search: Search,

@@ -19,19 +19,19 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Version of a file, known without reading the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Version {
+pub(crate) struct Version {
     file: [u64; 3],
     changed: (i64, i64),
 }
 
 impl Version {
     /// Returns the version of a file.
-    pub fn of(meta: &Metadata) -> Version {
+    pub(crate) fn of(meta: &Metadata) -> Version {
         Version { file: [meta.dev(), meta.ino(), meta.len()], changed: (meta.ctime(), meta.ctime_nsec()) }
     }
 
     /// Whether the last change is so long ago that another one would show.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.changed.0.saturating_add(COARSE.as_secs() as i64) < now.as_secs() as i64
     }
@@ -39,7 +39,7 @@ impl Version {
 
 /// Why a search failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The search was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -52,7 +52,7 @@ pub enum Failure {
 }
 
 /// A file whose bytes are read when they are first used.
-pub struct Contents<'f> {
+pub(crate) struct Contents<'f> {
     file: Option<&'f File>,
     /// Version of the file. None if it is unknown, or differed when the bytes were read.
     pub version: Option<Version>,
@@ -61,24 +61,24 @@ pub struct Contents<'f> {
 
 impl<'f> Contents<'f> {
     /// Wraps an open file.
-    pub fn of(file: &'f File) -> Contents<'f> {
+    pub(crate) fn of(file: &'f File) -> Contents<'f> {
         let version = file.metadata().ok().map(|meta| Version::of(&meta));
         Contents { file: Some(file), version, bytes: OnceCell::new() }
     }
 
     /// Wraps the bytes of a file that was read as by [`load`].
-    pub fn read(bytes: impl Into<Arc<Vec<u8>>>, version: Option<Version>) -> Contents<'f> {
+    pub(crate) fn read(bytes: impl Into<Arc<Vec<u8>>>, version: Option<Version>) -> Contents<'f> {
         Contents { file: None, version, bytes: OnceCell::from(bytes.into()) }
     }
 
     /// Whether the bytes were read.
     #[cfg(test)]
-    pub fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.bytes.get().is_some()
     }
 
     /// Returns the bytes of the file, read by [`load`].
-    pub fn bytes(&self) -> io::Result<Arc<Vec<u8>>> {
+    pub(crate) fn bytes(&self) -> io::Result<Arc<Vec<u8>>> {
         if let (None, Some(file)) = (self.bytes.get(), self.file) {
             let _ = self.bytes.set(Arc::new(load(file)?));
         }
@@ -86,13 +86,13 @@ impl<'f> Contents<'f> {
     }
 
     /// Returns length and checksum of the bytes.
-    pub fn sum(&self) -> io::Result<(u64, u32)> {
+    pub(crate) fn sum(&self) -> io::Result<(u64, u32)> {
         let bytes = self.bytes()?;
         Ok((bytes.len() as u64, crc32fast::hash(&bytes)))
     }
 
     /// Returns the build-id.
-    pub fn build_id(&self) -> Option<String> {
+    pub(crate) fn build_id(&self) -> Option<String> {
         match (self.bytes.get(), self.file) {
             (Some(bytes), _) => build_id_of(bytes),
             (None, Some(file)) => build_id_of_file(file),
@@ -103,7 +103,7 @@ impl<'f> Contents<'f> {
 
 /// Returns the result of `work`. On interruption it returns at once, and `work` runs on in its
 /// thread without effect.
-pub fn run_until<T: Send + 'static>(
+pub(crate) fn run_until<T: Send + 'static>(
     interrupted: &AtomicBool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {

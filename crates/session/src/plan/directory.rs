@@ -11,8 +11,8 @@ mod living;
 mod mapped;
 mod place;
 
-pub use channel::RequestChannel;
-pub use living::{is_session_file, of_living};
+pub(crate) use channel::RequestChannel;
+pub(crate) use living::{is_session_file, of_living};
 
 use crate::error::Error;
 use crate::plan::journal::Journal;

@@ -73,10 +73,10 @@ impl Entry {
 /// Bit of a process's number that marks a process id instead of an index, for a process in no
 /// table. A forked child enters the table when it first calls a traced function; the changes made
 /// to it before also apply to its children.
-pub const UNLISTED: u32 = 1 << 31;
+pub(crate) const UNLISTED: u32 = 1 << 31;
 
 /// In place of an inode: code that was made at run time, and may change at any moment.
-pub const NO_FILE: u64 = u64::MAX;
+pub(crate) const NO_FILE: u64 = u64::MAX;
 
 const SIZE: usize = 72;
 /// Maximum size of a journal: some million changes.
@@ -128,7 +128,7 @@ impl<'a> FromIterator<&'a Entry> for Entries {
 ///
 /// Veneers are recorded before they are mapped. If an earlier controller failed or was killed in
 /// between, sites that were to lead there have no such stub.
-pub fn standing<'e>(
+pub(crate) fn standing<'e>(
     entries: &'e [Entry],
     line: Option<&[u32]>,
     shows: impl Fn(u64, u64) -> bool,
@@ -169,7 +169,7 @@ pub fn standing<'e>(
 }
 
 /// Whether changes to a process may also be in a process of this [line](standing).
-pub fn is_ours(process: u32, line: Option<&[u32]>) -> bool {
+pub(crate) fn is_ours(process: u32, line: Option<&[u32]>) -> bool {
     process & UNLISTED != 0 || line.is_none_or(|line| line.contains(&process))
 }
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Notes about a process that calltap detaches from.
 #[derive(Default)]
-pub struct DetachNotes {
+pub(crate) struct DetachNotes {
     /// Reports that something of calltap's stays.
     pub ours: Vec<String>,
     /// Reports that another tool has changed code.
@@ -20,7 +20,7 @@ pub struct DetachNotes {
 }
 
 /// A site that was patched, with all its possible targets.
-pub struct PatchedSite {
+pub(crate) struct PatchedSite {
     pub site: Site,
     targets: Vec<State>,
     /// Whether it may have been written. It was not if another tool had changed its code before.
@@ -60,7 +60,7 @@ impl PatchedSite {
 
     /// Whether it may be written only while all threads are stopped: by its form, or because the
     /// program may unmap code made at run time at any moment.
-    pub fn needs_stop(&self) -> bool {
+    pub(crate) fn needs_stop(&self) -> bool {
         let demand = |target: &State| self.site.demand(*target, State::Disabled);
         self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::Stopped)
     }
@@ -74,7 +74,7 @@ fn code_and_files(regions: &[Region]) -> Vec<Region> {
 }
 
 /// The changes to one process that the journal lists.
-pub struct JournaledChanges {
+pub(crate) struct JournaledChanges {
     pub sites: Vec<PatchedSite>,
     /// Mapped veneers: address, length.
     pub veneers: Vec<(u64, u64)>,
@@ -105,7 +105,7 @@ impl SiteStates {
 }
 
 /// A prepared batch that disables sites while all threads are stopped.
-pub struct SwitchOff {
+pub(crate) struct SwitchOff {
     found: SiteStates,
     /// None if there is something to report, or if code could not be read.
     prepared: Option<Prepared<Errno>>,
@@ -116,7 +116,7 @@ pub struct SwitchOff {
 impl JournaledChanges {
     /// Collects the changes to process `index` and those it was forked from; to any process if it
     /// has no index. Changes in files that are no longer mapped there are left out.
-    pub fn new(
+    pub(crate) fn new(
         entries: Vec<Entry>,
         shared: &Shared,
         index: Option<u32>,
@@ -167,7 +167,7 @@ impl JournaledChanges {
 
     /// Forgets sites that are no longer mapped. Does nothing if code and files are mapped as at the
     /// last comparison.
-    pub fn forget_unmapped(&mut self, regions: &[Region]) {
+    pub(crate) fn forget_unmapped(&mut self, regions: &[Region]) {
         let now = code_and_files(regions);
         if self.seen != now {
             self.sites.retain(|patched| patched.is_there(regions));
@@ -207,7 +207,7 @@ impl JournaledChanges {
     }
 
     /// Disables the chosen sites, with this demand granted.
-    pub fn switch_off(
+    pub(crate) fn switch_off(
         &mut self,
         which: impl Fn(&PatchedSite) -> bool,
         granted: Demand,
@@ -225,7 +225,11 @@ impl JournaledChanges {
     }
 
     /// Prepares to disable the chosen sites while all threads are stopped.
-    pub fn prepare(&mut self, which: impl Fn(&PatchedSite) -> bool, text: &mut ProcessText) -> SwitchOff {
+    pub(crate) fn prepare(
+        &mut self,
+        which: impl Fn(&PatchedSite) -> bool,
+        text: &mut ProcessText,
+    ) -> SwitchOff {
         let found = self.read_states(which, text);
         let prepared = Prepared::new(text, found.changes(), Demand::Stopped);
         SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, sites: self.sites.len() }
@@ -233,7 +237,7 @@ impl JournaledChanges {
 
     /// Carries the prepared batch out, with all threads stopped. If the sites have changed since,
     /// reads them again.
-    pub fn switch_off_stopped(
+    pub(crate) fn switch_off_stopped(
         &mut self,
         plan: SwitchOff,
         which: impl Fn(&PatchedSite) -> bool,
@@ -250,7 +254,12 @@ impl JournaledChanges {
 
     /// Restores the file's bytes, with all threads stopped. Returns false if a thread is inside a
     /// site that demands otherwise.
-    pub fn restore(&mut self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
+    pub(crate) fn restore(
+        &mut self,
+        text: &mut ProcessText,
+        stacks: &Stacks,
+        notes: &mut Vec<String>,
+    ) -> bool {
         let normalized: Vec<&PatchedSite> = self.sites.iter().filter(|patched| patched.normalized).collect();
         let demands =
             |patched: &&&PatchedSite| patched.site.demand(State::Disabled, State::Original) > Demand::Nothing;
@@ -277,7 +286,7 @@ impl JournaledChanges {
 
     /// Returns the first site whose code another tool has changed, unless the site is gone or has
     /// the file's bytes by now.
-    pub fn foreign(&self, text: &mut ProcessText) -> Option<Avma> {
+    pub(crate) fn foreign(&self, text: &mut ProcessText) -> Option<Avma> {
         let is_foreign = |patched: &&PatchedSite| {
             let mut now = vec![0; patched.site.len()];
             let is_read = text.read(patched.site.address(), &mut now).is_ok();

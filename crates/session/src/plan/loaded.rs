@@ -21,11 +21,11 @@ use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-pub use found::Call;
+pub(crate) use found::Call;
 
 /// A module of a process.
 #[derive(Clone, Debug)]
-pub struct ProcessModule {
+pub(crate) struct ProcessModule {
     /// The mappings of the file.
     pub mapped: Mapped,
     /// The module's record for the trace, which has an id once a function of the module was
@@ -58,14 +58,14 @@ pub struct ProcessModule {
 
 impl ProcessModule {
     /// Returns advice for the user if most of its functions have no names.
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         // The advice names the file, which is another one if it was replaced.
         let mapped = Some(&self.mapped).filter(|mapped| !mapped.is_replaced())?;
         calltap_selection::debug_files::hint(&self.binary, &mapped.path)
     }
 
     /// Creates a module without sites.
-    pub fn new(
+    pub(crate) fn new(
         mapped: Mapped,
         record: Module,
         binary: Arc<Binary>,
@@ -94,18 +94,18 @@ impl ProcessModule {
     }
 
     /// Creates a module for code that is in no file. Its functions become known one by one.
-    pub fn made(mapped: Mapped, record: Module) -> ProcessModule {
+    pub(crate) fn made(mapped: Mapped, record: Module) -> ProcessModule {
         let made = Some(HashMap::new());
         ProcessModule { made, ..ProcessModule::new(mapped, record, Arc::default(), Bias(0), false) }
     }
 
     /// Copies the module for a forked child. Free space in its veneers stays the parent's.
-    pub fn inherited(&self) -> ProcessModule {
+    pub(crate) fn inherited(&self) -> ProcessModule {
         ProcessModule { veneers: Vec::new(), ..self.clone() }
     }
 
     /// Replaces the list of functions by one in which more can be traced.
-    pub fn know_more(&mut self, binary: Arc<Binary>) {
+    pub(crate) fn know_more(&mut self, binary: Arc<Binary>) {
         let place = |n: &usize| {
             let known = self.binary.functions.get(*n)?;
             binary.functions.binary_search_by_key(&known.address, |function| function.address).ok()
@@ -126,13 +126,13 @@ impl ProcessModule {
     }
 
     /// Whether the code is in no file.
-    pub fn is_made(&self) -> bool {
+    pub(crate) fn is_made(&self) -> bool {
         self.made.is_some()
     }
 
     /// Whether the module is still mapped; `now` are the mapped files. Sites of run-time code that
     /// is gone are forgotten.
-    pub fn is_there(&mut self, now: &[Mapped], regions: &[Region]) -> bool {
+    pub(crate) fn is_there(&mut self, now: &[Mapped], regions: &[Region]) -> bool {
         if !self.is_made() {
             return is_among(now, &self.mapped);
         }
@@ -157,13 +157,13 @@ impl ProcessModule {
     }
 
     /// Leaves the function at this address to the agent, which watches the dynamic linker there.
-    pub fn leave_watched(&mut self, start: Avma) {
+    pub(crate) fn leave_watched(&mut self, start: Avma) {
         self.watched = Some(start);
     }
 
     /// Returns the function that is left to the agent, if it is the only one of the module that is
     /// selected.
-    pub fn wants_watched(
+    pub(crate) fn wants_watched(
         &self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
     ) -> Option<&Function> {
@@ -175,7 +175,7 @@ impl ProcessModule {
     }
 
     /// Evaluates the requests for all traceable functions without obeying them.
-    pub fn evaluate(&self, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
+    pub(crate) fn evaluate(&self, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
         self.traceable().for_each(|(_, function)| drop(site_request(function)));
     }
 
@@ -232,7 +232,7 @@ impl ProcessModule {
     }
 
     /// Emits the records of the module and its sites.
-    pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
+    pub(crate) fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
         if !self.recorded {
             return;
         }
@@ -259,7 +259,7 @@ impl ProcessModule {
     }
 
     /// Lists the traceable functions, in the order of addresses.
-    pub fn list(&self, library: bool, listed: &mut Vec<Listed>) {
+    pub(crate) fn list(&self, library: bool, listed: &mut Vec<Listed>) {
         if self.binary.is_watched_alone() {
             return;
         }
@@ -282,25 +282,25 @@ impl ProcessModule {
     }
 
     /// Returns the functions that were ever traced, by index, each with whether it is now.
-    pub fn traced(&self) -> impl Iterator<Item = (usize, bool)> {
+    pub(crate) fn traced(&self) -> impl Iterator<Item = (usize, bool)> {
         let ever = self.sites.iter().filter(|placed| placed.is_traced() && !placed.site.is_exit());
         ever.map(|placed| (placed.function, placed.is_on()))
     }
 
     /// Returns the stubs that sites lead to now.
-    pub fn stubs_on(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn stubs_on(&self) -> impl Iterator<Item = u32> {
         let on = self.sites.iter().filter(|placed| placed.is_on());
         on.filter_map(|placed| Some(placed.stub_on()?.id))
     }
 
     /// Returns the stubs of functions whose exits are rewritten.
-    pub fn stubs_at_exits(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn stubs_at_exits(&self) -> impl Iterator<Item = u32> {
         let exits = self.sites.iter().filter(|placed| placed.site.is_exit());
         exits.flat_map(|placed| placed.stubs.all()).map(|stub| stub.id)
     }
 
     /// Drops the stubs of these sites with these targets, which the journal does not name.
-    pub fn lose_stubs(&mut self, unjournaled: &HashSet<(Avma, Avma)>) {
+    pub(crate) fn lose_stubs(&mut self, unjournaled: &HashSet<(Avma, Avma)>) {
         for placed in &mut self.sites {
             let at = placed.site.address();
             let lost = |target: Avma| unjournaled.contains(&(at, target));
@@ -312,7 +312,7 @@ impl ProcessModule {
     }
 
     /// Drops the stubs in a range of veneers that could not be mapped.
-    pub fn lose_veneers(&mut self, start: u64, end: u64) {
+    pub(crate) fn lose_veneers(&mut self, start: u64, end: u64) {
         self.veneers.retain(|range| range.address != start);
         for placed in &mut self.sites {
             let lost = |at: &Avma| (start..end).contains(&at.0);
@@ -322,50 +322,50 @@ impl ProcessModule {
     }
 
     /// Returns the changes that bring its sites to their desired states.
-    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
         self.sites.iter().filter_map(ProcessSite::change)
     }
 
     /// Returns where sites are breakpoints while they are switched through one.
-    pub fn breakpoints(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn breakpoints(&self) -> impl Iterator<Item = u64> {
         self.sites.iter().filter_map(|placed| Some(placed.site.breakpoint()?.0))
     }
 
     /// Returns the permanent breakpoints with their targets. Includes the disabled ones: a thread
     /// may have executed one before.
-    pub fn traps(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn traps(&self) -> impl Iterator<Item = (u64, u64)> {
         let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
         traps.filter_map(|placed| Some((placed.site.address().0, placed.leads()?.0)))
     }
 
     /// Returns the stubs that permanent breakpoints lead to.
-    pub fn trap_stubs(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn trap_stubs(&self) -> impl Iterator<Item = u32> {
         let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
         traps.flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }
 
     /// Counts the permanent breakpoints that are selected.
-    pub fn wanted_traps(&self) -> usize {
+    pub(crate) fn wanted_traps(&self) -> usize {
         let is_wanted =
             |placed: &&ProcessSite| placed.site.is_trap() && !placed.refused && placed.stub().is_some();
         self.sites.iter().filter(is_wanted).count()
     }
 
     /// Sets whether the process handles permanent breakpoints; if not, they are disabled.
-    pub fn handle_traps(&mut self, handled: bool) {
+    pub(crate) fn handle_traps(&mut self, handled: bool) {
         for placed in self.sites.iter_mut().filter(|placed| placed.site.is_trap()) {
             placed.unhandled = !handled;
         }
     }
 
     /// Returns the sites that were found with another tool's code since the last call.
-    pub fn take_unwritten(&mut self) -> Vec<Avma> {
+    pub(crate) fn take_unwritten(&mut self) -> Vec<Avma> {
         std::mem::take(&mut self.unwritten)
     }
 
     /// Records the results of these [`changes`](ProcessModule::changes): `failure` returns, for
     /// each in turn, why it was not made, or None. Each is reported with its function's name.
-    pub fn settle(
+    pub(crate) fn settle(
         &mut self,
         mut failure: impl FnMut() -> Option<ChangeError<Errno>>,
         mut report: impl FnMut(&str, Change<'_>, Option<&ChangeError<Errno>>),
@@ -396,7 +396,7 @@ impl ProcessModule {
     }
 
     /// Returns the stubs of functions that match a set.
-    pub fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
+    pub(crate) fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
         let name = self.mapped.name();
         let mapped = self.mapped.clone();
         let is_in_set = move |placed: &&ProcessSite| {
@@ -409,7 +409,7 @@ impl ProcessModule {
 
     /// Disables sites, or enables them again, by their stubs. Returns the names of those that
     /// changed.
-    pub fn disable(&mut self, stubs: &HashSet<u32>, disabled: bool) -> Vec<(u32, String)> {
+    pub(crate) fn disable(&mut self, stubs: &HashSet<u32>, disabled: bool) -> Vec<(u32, String)> {
         let mut names = Vec::new();
         for placed in &mut self.sites {
             let found = placed.stubs.all().find(|stub| stubs.contains(&stub.id));
@@ -423,19 +423,19 @@ impl ProcessModule {
 
     /// Whether a site waits for proof that no thread is inside, beside those of watched functions:
     /// for these alone no thread is stopped.
-    pub fn demands_stop(&self) -> bool {
+    pub(crate) fn demands_stop(&self) -> bool {
         self.waiting().any(|placed| !placed.only_watches())
     }
 
     /// Returns the names of the functions that wait for that proof to be traced.
-    pub fn waiting_to_be_traced(&self) -> BTreeSet<&str> {
+    pub(crate) fn waiting_to_be_traced(&self) -> BTreeSet<&str> {
         let waits = |placed: &&ProcessSite| !placed.only_watches() && placed.stub().is_some();
         let functions = self.waiting().filter(waits).map(|placed| self.binary.functions.get(placed.function));
         functions.flatten().map(|function| &*function.name).collect()
     }
 
     /// Returns the sites that wait for proof that no thread is inside.
-    pub fn undrained(&self) -> impl Iterator<Item = (Site, Pushed)> {
+    pub(crate) fn undrained(&self) -> impl Iterator<Item = (Site, Pushed)> {
         let is_of_go = |placed: &ProcessSite| {
             let function = self.binary.functions.get(placed.function);
             function.and_then(Function::form).is_some_and(SiteForm::is_of_go)
@@ -460,7 +460,7 @@ impl ProcessModule {
     }
 
     /// Holds the sites back for which `inside` is true, and no others.
-    pub fn hold_back(&mut self, inside: &dyn Fn(&Site) -> bool) {
+    pub(crate) fn hold_back(&mut self, inside: &dyn Fn(&Site) -> bool) {
         let mut kept = HashSet::new();
         for placed in &mut self.sites {
             placed.held_back = inside(&placed.site);
@@ -475,7 +475,7 @@ impl ProcessModule {
     }
 
     /// Marks the disabled sites as free of threads for which `inside` is false.
-    pub fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
+    pub(crate) fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
         for placed in self.sites.iter_mut().filter(|placed| !placed.drained) {
             placed.drained = placed.state == State::Disabled && !inside(&placed.site);
         }

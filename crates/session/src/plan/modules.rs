@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// A file mapped executable into a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mapped {
+pub(crate) struct Mapped {
     /// Path in the process's view.
     pub path: PathBuf,
     /// Name of the symbolic link through which the program was started from the file.
@@ -32,7 +32,7 @@ pub struct Mapped {
 
 /// Version of a file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Identity {
+pub(crate) struct Identity {
     file: (String, u64),
     size: u64,
     changed: (i64, i64),
@@ -40,7 +40,7 @@ pub struct Identity {
 
 impl Identity {
     /// Returns the version of a file with device and inode as in `/proc/PID/maps`.
-    pub fn of(file: &(String, u64), meta: &fs::Metadata) -> Identity {
+    pub(crate) fn of(file: &(String, u64), meta: &fs::Metadata) -> Identity {
         Identity { file: file.clone(), size: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }
     }
 }
@@ -53,7 +53,7 @@ const GAP: u64 = 64 << 20;
 
 /// Returns the files that a process has mapped executable, by the address of their text. Files of
 /// the session directory `session`, and those of [earlier sessions](is_session_file), do not count.
-pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
+pub(crate) fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     let is_own = |region: &Region| region.path.starts_with(session) || is_session_file(&region.path);
     for region in regions.iter().filter(|region| region.file.1 != 0 && !is_own(region)) {
@@ -84,14 +84,14 @@ pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
 }
 
 /// Whether a file is among those that [`mapped`] has returned.
-pub fn is_among(all: &[Mapped], one: &Mapped) -> bool {
+pub(crate) fn is_among(all: &[Mapped], one: &Mapped) -> bool {
     let found = all.binary_search_by_key(&one.text.1, |mapped| mapped.text.1);
     found.is_ok_and(|n| all[n].is_same(one))
 }
 
 impl Mapped {
     /// Returns code that is in no program file, but was made at run time in this mapping.
-    pub fn made(region: &Region) -> Mapped {
+    pub(crate) fn made(region: &Region) -> Mapped {
         let path = if region.path.as_os_str().is_empty() { MADE.into() } else { region.path.clone() };
         let range = (region.start, region.end);
         let (file, text) = ((String::new(), NO_FILE), (0, region.start));
@@ -99,34 +99,34 @@ impl Mapped {
     }
 
     /// Returns the address that corresponds to the file's first byte, according to its text.
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.text.1.wrapping_sub(self.text.0)
     }
 
     /// Returns the size of its first executable mapping.
-    pub fn text_bytes(&self) -> u64 {
+    pub(crate) fn text_bytes(&self) -> u64 {
         self.text_end - self.text.1
     }
 
     /// Whether an address lies between its first and its last mapping.
-    pub fn contains(&self, address: Avma) -> bool {
+    pub(crate) fn contains(&self, address: Avma) -> bool {
         (self.range.0..self.range.1).contains(&address.0)
     }
 
     /// Whether this is the same file at the same place. Its path may change when it is deleted, and
     /// so may its other mappings.
-    pub fn is_same(&self, other: &Mapped) -> bool {
+    pub(crate) fn is_same(&self, other: &Mapped) -> bool {
         (&self.file, self.text) == (&other.file, other.text)
     }
 
     /// Returns the current version of the file: another file may get its inode, and it may be
     /// written to.
-    pub fn identity(&self, pid: u32) -> Option<Identity> {
+    pub(crate) fn identity(&self, pid: u32) -> Option<Identity> {
         Some(Identity::of(&self.file, &self.open(pid)?.metadata().ok()?))
     }
 
     /// Returns the difference between run-time and link-time addresses.
-    pub fn bias(&self, binary: &Binary) -> Option<Bias> {
+    pub(crate) fn bias(&self, binary: &Binary) -> Option<Bias> {
         let (offset, address) = self.text;
         let inside = |segment: &&calltap_sites::Segment| {
             let start = segment.file_offset / PAGE * PAGE;
@@ -140,31 +140,31 @@ impl Mapped {
 
     /// Returns the path by which the process has opened the file: that of another file now if the
     /// file was [replaced](Mapped::is_replaced).
-    pub fn former_path(&self) -> &Path {
+    pub(crate) fn former_path(&self) -> &Path {
         proc::without_deleted(&self.path)
     }
 
     /// Whether the file was removed or replaced since the process has mapped it.
-    pub fn is_replaced(&self) -> bool {
+    pub(crate) fn is_replaced(&self) -> bool {
         self.former_path() != self.path
     }
 
     /// Returns the file name without directories; of a file that was deleted or replaced, its
     /// former name.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let path = self.former_path();
         printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
     }
 
     /// Returns the names by which words select it. `file`: its [file name](Mapped::name).
-    pub fn names<'n>(&'n self, file: &'n str) -> ModuleNames<'n> {
+    pub(crate) fn names<'n>(&'n self, file: &'n str) -> ModuleNames<'n> {
         ModuleNames { file, link: self.link.as_deref() }
     }
 
     /// Opens the file: the mapped one where permitted, even if it was deleted or replaced since.
     /// Otherwise opens it by its name in the process's root directory, which may be in another
     /// mount namespace.
-    pub fn open(&self, pid: u32) -> Option<File> {
+    pub(crate) fn open(&self, pid: u32) -> Option<File> {
         let place = proc::place(pid);
         let itself = place.join("map_files").join(format!("{:x}-{:x}", self.text.1, self.text_end));
         let inside =

@@ -16,10 +16,10 @@ mod switch;
 mod sync;
 mod unwinding;
 
-pub use apply::{Applied, Replacement, check_selection};
-pub use disable::wait_until_known;
+pub(crate) use apply::{Applied, Replacement, check_selection};
+pub(crate) use disable::wait_until_known;
 pub use mode::PatchMode;
-pub use policy::Policy;
+pub(crate) use policy::Policy;
 pub use started::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
 pub use switch::Tally;
 
@@ -141,7 +141,7 @@ pub(crate) struct StartReport {
 }
 
 /// The sites of a session.
-pub struct Planner<'a> {
+pub(crate) struct Planner<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) directory: &'a Directory,
     pub(crate) policy: Policy<'a>,
@@ -171,7 +171,7 @@ pub struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     /// Creates the planner of a session whose agent will register.
-    pub fn new(shared: &'a Shared, directory: &'a Directory, policy: Policy<'a>) -> Self {
+    pub(crate) fn new(shared: &'a Shared, directory: &'a Directory, policy: Policy<'a>) -> Self {
         Planner {
             shared,
             directory,
@@ -194,14 +194,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the functions that may be selected, as far as they are read.
-    pub fn candidates(&self) -> &Candidates {
+    pub(crate) fn candidates(&self) -> &Candidates {
         &self.files.candidates
     }
 
     /// Adds a forked child with its parent's state, unless the planner has met it before it was in
     /// the table. A child that was forked before the latest change had ended may have the sites
     /// from before.
-    pub fn fork(&mut self, parent: u32, child: u32, emit: &mut dyn FnMut(Metadata)) {
+    pub(crate) fn fork(&mut self, parent: u32, child: u32, emit: &mut dyn FnMut(Metadata)) {
         if self.processes.contains_key(&child) {
             return;
         }
@@ -235,7 +235,7 @@ impl<'a> Planner<'a> {
 
     /// Makes room for a followed program, number `new`: drops the process's former state, and that
     /// of processes that have ended, of which there are many in a tree.
-    pub fn enter(&mut self, new: u32) {
+    pub(crate) fn enter(&mut self, new: u32) {
         let pid = self.pid_of(new);
         let is_gone = |index: u32| {
             let own = self.pid_of(index);
@@ -255,7 +255,7 @@ impl<'a> Planner<'a> {
     /// Answers a process that reports changed modules: plans for those newly loaded, forgets
     /// unloaded ones, has its agent map what is needed, and patches. Records go to `emit` before
     /// the first event that needs them can occur.
-    pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) -> Result<(), Error> {
+    pub(crate) fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) -> Result<(), Error> {
         let shared = self.shared;
         let Some(entry) = shared.process(index) else { return Ok(()) };
         let pid = proc::pid_of(entry);
@@ -299,7 +299,7 @@ impl<'a> Planner<'a> {
 
     /// Enables the selected sites in a static program that is held before its own code runs;
     /// `remote` has its agent carry out an operation.
-    pub fn begin(
+    pub(crate) fn begin(
         &mut self,
         pid: u32,
         remote: &mut dyn FnMut(u32) -> Result<(), Error>,
@@ -371,14 +371,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the stubs of functions that match a set, in every process.
-    pub fn stubs_of(&self, set: &GlobSet) -> HashSet<u32> {
+    pub(crate) fn stubs_of(&self, set: &GlobSet) -> HashSet<u32> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         modules.filter(|_| !set.is_empty()).flat_map(|module| module.stubs_of(set)).collect()
     }
 
     /// Emits the records of all modules and sites that were ever selected, for a trace of their
     /// events.
-    pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
+    pub(crate) fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
         for module in self.processes.values().flat_map(|process| &process.modules) {
             module.describe(emit);
         }
@@ -387,7 +387,7 @@ impl<'a> Planner<'a> {
 
     /// Lists the traceable functions of the first process: its program's, then those of its
     /// libraries in the order of addresses.
-    pub fn list(&self) -> Vec<Listed> {
+    pub(crate) fn list(&self) -> Vec<Listed> {
         let pid = self.shared.process(0).map_or(0, proc::pid_of);
         let program = proc::program(pid).unwrap_or_default();
         // The path of a deleted program still identifies the program.
@@ -403,7 +403,7 @@ impl<'a> Planner<'a> {
 
     /// Counts the functions that are traced now, and those that ever were, each once for all living
     /// processes.
-    pub fn count(&self) -> (usize, usize) {
+    pub(crate) fn count(&self) -> (usize, usize) {
         let (on, all) = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
         let (mut traced, mut ever) = (HashSet::new(), HashSet::new());
         let is_alone = self.processes.len() == 1;

@@ -21,7 +21,7 @@ use std::{env, fs};
 const SCRIPTS: u32 = 4;
 
 /// The program to start: its command and its file.
-pub struct Program {
+pub(crate) struct Program {
     /// Command to run; for a script that names its interpreter by env, that of the interpreter.
     pub command: Vec<OsString>,
     /// Whether the kernel finds the same file for the user's command.
@@ -49,7 +49,7 @@ pub struct Program {
 impl Program {
     /// Finds the program as execvp would, and refuses one that cannot be traced before it is run.
     /// For a script, finds the interpreter.
-    pub fn find(command: &[OsString]) -> Result<Program, Error> {
+    pub(crate) fn find(command: &[OsString]) -> Result<Program, Error> {
         Program::find_in(command, SCRIPTS)
     }
 
@@ -139,7 +139,7 @@ impl Program {
     }
 
     /// Returns the name of its file as in mappings: the module of functions without names.
-    pub fn file_name(&self) -> String {
+    pub(crate) fn file_name(&self) -> String {
         printable(&self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy()).into_owned()
     }
 
@@ -148,7 +148,7 @@ impl Program {
     ///
     /// Code that was not built for tracing is decoded only as far as it decides about such
     /// functions. Returns also whether the whole file was decoded.
-    pub fn read(
+    pub(crate) fn read(
         &self,
         discovery: Discovery,
         words: &Selection,

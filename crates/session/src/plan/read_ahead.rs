@@ -9,7 +9,7 @@ use rustix::io::Errno;
 const AHEAD: usize = 1 << 16;
 
 /// Read-ahead of a process's text, valid while the text is not written.
-pub struct ReadAhead<'a> {
+pub(crate) struct ReadAhead<'a> {
     text: &'a mut ProcessText,
     start: u64,
     bytes: Vec<u8>,
@@ -17,12 +17,12 @@ pub struct ReadAhead<'a> {
 
 impl<'a> ReadAhead<'a> {
     /// Creates an empty buffer.
-    pub fn new(text: &'a mut ProcessText) -> ReadAhead<'a> {
+    pub(crate) fn new(text: &'a mut ProcessText) -> ReadAhead<'a> {
         ReadAhead { text, start: 0, bytes: Vec::new() }
     }
 
     /// Returns `length` bytes at an address.
-    pub fn at(&mut self, at: Avma, length: usize) -> Result<&[u8], Errno> {
+    pub(crate) fn at(&mut self, at: Avma, length: usize) -> Result<&[u8], Errno> {
         let offset = |start: u64| usize::try_from(at.0.checked_sub(start)?).ok();
         let end = offset(self.start).and_then(|offset| offset.checked_add(length));
         if end.is_none_or(|end| end > self.bytes.len()) {

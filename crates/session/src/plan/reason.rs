@@ -69,7 +69,7 @@ calltap_sites::reasons! {
 
 /// Bytes of code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CodeBytes(pub Vec<u8>);
+pub(crate) struct CodeBytes(pub Vec<u8>);
 
 impl fmt::Display for CodeBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The command that runs a script.
-pub struct Interpreted {
+pub(super) struct Interpreted {
     /// The interpreter and its arguments.
     pub command: Vec<OsString>,
     /// Whether env would execute the interpreter, and not the kernel.
@@ -14,7 +14,7 @@ pub struct Interpreted {
 
 /// Returns the command that the kernel makes of a script whose first line names an interpreter. For
 /// `/usr/bin/env NAME`, the interpreter is the program that env would execute; for `-S`, its words.
-pub fn interpreted(path: &Path, data: &[u8], arguments: &[OsString]) -> Option<Interpreted> {
+pub(super) fn interpreted(path: &Path, data: &[u8], arguments: &[OsString]) -> Option<Interpreted> {
     let line = data.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = line.trim_ascii();
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Parameters of a search in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Search {
+pub(crate) struct Search {
     /// Whether calls of the profiling function are found at their first execution.
     pub first_call: bool,
     /// Files in which to decode functions that were not built for tracing.
@@ -23,7 +23,7 @@ pub struct Search {
 
 /// Files in which to decode functions that were not built for tracing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Decode {
+pub(crate) enum Decode {
     /// No file.
     Nothing,
     /// A program in which nothing was built for tracing.
@@ -34,7 +34,7 @@ pub enum Decode {
 
 impl Search {
     /// Whether code was decoded for the result. Functions without names then matter.
-    pub fn has_decoded(self, found: &Binary) -> bool {
+    pub(crate) fn has_decoded(self, found: &Binary) -> bool {
         let is_bare = |function: &Function| matches!(function.kind(), SiteKind::Prologue | SiteKind::None);
         match self.decode {
             Decode::Nothing => false,
@@ -100,7 +100,7 @@ fn decode_watched(data: &[u8], mut binary: Binary) -> Result<Binary, Error> {
 
 /// The inputs that choose functions of a file: equal inputs choose the same functions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct ChosenBy {
+pub(crate) struct ChosenBy {
     /// Words of filters.
     pub words: Vec<Vec<String>>,
     /// Whether a debugging file may have names for functions of this file.
@@ -108,7 +108,7 @@ pub struct ChosenBy {
 }
 
 /// A restriction of a search to a few functions.
-pub struct Few<'a> {
+pub(crate) struct Few<'a> {
     /// The inputs of the choice.
     pub chosen_by: ChosenBy,
     /// Chooses the functions by address; None for all.
@@ -117,7 +117,7 @@ pub struct Few<'a> {
 
 /// Searches the bytes of a file, which is called `name`. Fails when interrupted. Returns also
 /// whether the whole file was searched, or only what concerns a `few` functions.
-pub fn run(
+pub(crate) fn run(
     data: Arc<Vec<u8>>,
     name: &str,
     search: Search,

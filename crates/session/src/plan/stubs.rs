@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::*;
 
 /// A range of veneers and out-of-line copies, mapped near a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VeneerRange {
+pub(crate) struct VeneerRange {
     /// First address in the process.
     pub address: u64,
     /// Offset in the code file.
@@ -32,7 +32,7 @@ pub struct VeneerRange {
 
 /// Allocator of the code file.
 #[derive(Debug)]
-pub struct Stubs<'a> {
+pub(crate) struct Stubs<'a> {
     code: &'a File,
     shared: &'a Shared,
     /// The process's agent.
@@ -65,7 +65,7 @@ const WINDOW_MARGIN: u64 = 4 << 20;
 
 impl<'a> Stubs<'a> {
     /// Creates an allocator with nothing allocated.
-    pub fn new(code: &'a File, shared: &'a Shared) -> Stubs<'a> {
+    pub(crate) fn new(code: &'a File, shared: &'a Shared) -> Stubs<'a> {
         let agent = Agent { stubs: Avma(0), hooks: [Avma(0); stub::HOOK_COUNT] };
         Stubs {
             code,
@@ -84,12 +84,12 @@ impl<'a> Stubs<'a> {
     }
 
     /// Returns the number of a program that reads values; 0 if there is no space for another.
-    pub fn number_program(&mut self, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
+    pub(crate) fn number_program(&mut self, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
         self.programs.number(self.shared, words, records)
     }
 
     /// Continues behind the stubs and veneers of earlier controllers.
-    pub fn recall(&mut self, entries: &[Entry]) {
+    pub(crate) fn recall(&mut self, entries: &[Entry]) {
         for entry in entries {
             match entry {
                 Entry::Site { stub: Some((stub, hook_set)), .. } if hook_set.only_watches() => {
@@ -107,7 +107,7 @@ impl<'a> Stubs<'a> {
     }
 
     /// Returns a new module id.
-    pub fn number_module(&mut self) -> u32 {
+    pub(crate) fn number_module(&mut self) -> u32 {
         // An earlier controller may have given an id to the module of Python functions.
         let python = self.shared.python().and_then(Table::module);
         self.modules += 1 + u32::from(python == Some(self.modules));
@@ -115,13 +115,13 @@ impl<'a> Stubs<'a> {
     }
 
     /// Returns the bytes in use.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let stubs = u64::from(self.next) + (stub::COUNT as u64 - u64::from(self.end));
         stubs * stub::SIZE as u64 + self.next_veneer - stub::REGION as u64
     }
 
     /// Returns the number of stubs that are left.
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.end.saturating_sub(self.next.max(self.next_site())) as usize
     }
 
@@ -200,7 +200,7 @@ impl<'a> Stubs<'a> {
 
     /// Maps veneers for `count` functions of a module in advance, if it needs any: mapping them
     /// later takes a thread of the program.
-    pub fn reserve(
+    pub(crate) fn reserve(
         &mut self,
         process: u32,
         module: (u64, u64),
@@ -216,7 +216,7 @@ impl<'a> Stubs<'a> {
 
     /// Returns where code at `from` in a module has to jump to reach `to`: there, or a veneer near
     /// it.
-    pub fn lead(
+    pub(crate) fn lead(
         &mut self,
         process: u32,
         module: (u64, u64),
@@ -237,7 +237,7 @@ impl<'a> Stubs<'a> {
 
     /// Begins a batch of stubs for a module. The error is the length of the address range that is
     /// missing.
-    pub fn begin<'s>(
+    pub(crate) fn begin<'s>(
         &'s mut self,
         process: u32,
         module: (u64, u64),
@@ -279,7 +279,7 @@ impl<'a> Stubs<'a> {
 
 /// Space that a batch of stubs needs.
 #[derive(Default)]
-pub struct BatchRoom {
+pub(crate) struct BatchRoom {
     stubs: usize,
     /// Bytes for out-of-line copies.
     copies: usize,
@@ -291,13 +291,13 @@ pub struct BatchRoom {
 
 impl BatchRoom {
     /// Whether its out-of-line copies have to be in a window.
-    pub fn is_windowed(&self) -> bool {
+    pub(crate) fn is_windowed(&self) -> bool {
         self.window.is_some()
     }
 
     /// Adds a function. Returns false, and adds nothing, if the copies of all would have too little
     /// space, or if only this one, or only the others, are watched and not traced.
-    pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias, is_watched: bool) -> bool {
+    pub(crate) fn add(&mut self, displaced: &Displaced<'_>, bias: Bias, is_watched: bool) -> bool {
         let copies = self.copies + displaced.room();
         let window = displaced.window(bias, self.window.clone());
         let bytes = (copies + (self.stubs + 1) * stub::VENEER_SIZE) as u64 + WINDOW_MARGIN;
@@ -311,7 +311,7 @@ impl BatchRoom {
 }
 
 /// The instructions of a function that are executed out of line while it is traced.
-pub struct Displaced<'a> {
+pub(crate) struct Displaced<'a> {
     /// Address and bytes of the instructions at its entry.
     entry: Option<(Svma, &'a [u8])>,
     /// Offsets of the instructions at the entry that leave the function.
@@ -324,7 +324,7 @@ pub struct Displaced<'a> {
 
 impl<'a> Displaced<'a> {
     /// Collects the instructions of a function, for a site form and a hook set.
-    pub fn new(form: &'a SiteForm, returns: &'a Returns, hook_set: HookSet) -> Displaced<'a> {
+    pub(crate) fn new(form: &'a SiteForm, returns: &'a Returns, hook_set: HookSet) -> Displaced<'a> {
         let entry = match form {
             SiteForm::Prologue { at, old }
             | SiteForm::PaddingJump { at, old, .. }
@@ -344,7 +344,7 @@ impl<'a> Displaced<'a> {
     }
 
     /// Returns the bytes to reserve for the copies.
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let entry = self.entry.map_or(0, |(_, old)| copy_room(old, self.leaves.len()));
         let guard = if self.guarded { calltap_patch::GUARD + stub::VENEER_SIZE } else { 0 };
         guard + entry + self.exits.iter().map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
@@ -359,7 +359,7 @@ impl<'a> Displaced<'a> {
 }
 
 /// A stub that was created for a site.
-pub struct Added {
+pub(crate) struct Added {
     /// Number of the stub.
     pub id: u32,
     /// Jump target of the site.
@@ -371,7 +371,7 @@ pub struct Added {
 }
 
 /// A batch of stubs being written.
-pub struct Batch<'s, 'a> {
+pub(crate) struct Batch<'s, 'a> {
     owner: &'s mut Stubs<'a>,
     first: u32,
     /// Number of its next stub.
@@ -390,7 +390,7 @@ pub struct Batch<'s, 'a> {
 
 impl Batch<'_, '_> {
     /// Creates a stub for a site. None if something is out of reach.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         form: &SiteForm,
         returns: &Returns,
@@ -475,12 +475,12 @@ impl Batch<'_, '_> {
     }
 
     /// Records a site with its new stub for the journal.
-    pub fn note(&mut self, entry: &Entry) {
+    pub(crate) fn note(&mut self, entry: &Entry) {
         self.owner.to_note.push(entry);
     }
 
     /// Writes the batch to the code file.
-    pub fn finish(self) -> io::Result<()> {
+    pub(crate) fn finish(self) -> io::Result<()> {
         let code = self.owner.code;
         if !self.is_watched {
             self.owner.return_numbers(self.end);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Returns the watched functions of a library. None if it has none that can be patched.
-pub fn watched_functions(
+pub(crate) fn watched_functions(
     contents: &Contents<'_>,
     name: &str,
     interrupted: &Arc<AtomicBool>,

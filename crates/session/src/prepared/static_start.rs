@@ -22,7 +22,7 @@ use std::path::Path;
 const CALLS: usize = 2000;
 
 /// The start of a program, and the session that it joins.
-pub struct StaticStart<'a> {
+pub(super) struct StaticStart<'a> {
     pub directory: &'a Directory,
     pub shared: &'a Shared,
     /// Whether the program has no dynamic linker.
@@ -34,7 +34,7 @@ impl StaticStart<'_> {
     /// thread: the program goes on when the thread that started it drops this.
     ///
     /// `begin` lets the traced child go on to its execve.
-    pub fn hold(&self, pid: u32, begin: &mut dyn FnMut()) -> Result<StoppedThread, Error> {
+    pub(super) fn hold(&self, pid: u32, begin: &mut dyn FnMut()) -> Result<StoppedThread, Error> {
         let held = StoppedThread::child(pid, begin);
         let target = Target::known(pid)?;
         let mut thread = held.map_err(|why| target.refuse(why))?;
@@ -61,7 +61,7 @@ impl StaticStart<'_> {
 }
 
 /// Makes the agent of the held program carry out an operation.
-pub fn remote(pid: u32, thread: &mut StoppedThread, operation: u32) -> Result<(), Error> {
+pub(super) fn remote(pid: u32, thread: &mut StoppedThread, operation: u32) -> Result<(), Error> {
     let target = Target::known(pid)?;
     let mut inferior = Inferior::new(&target)?;
     let done = inferior.hijack(thread).remote(operation, Path::new(""));

@@ -90,7 +90,7 @@ fn as_given(tracer: &TracerInfo, words: &Selection) -> TracerInfo {
 }
 
 /// Adds up the sums of the profile tracer by function.
-pub fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
+pub(crate) fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
     let mut by_site: HashMap<SiteId, Profile> = HashMap::new();
     for row in rows {
         by_site.entry(row.site).or_default().add(row);

@@ -22,7 +22,7 @@ calltap_sites::reasons! {
 
 /// Returns the requested clock, or its substitute and the reason if the time stamp counter cannot
 /// be trusted.
-pub fn usable_clock(wanted: Clock) -> (Clock, Option<NoTsc>) {
+pub(crate) fn usable_clock(wanted: Clock) -> (Clock, Option<NoTsc>) {
     match (wanted, clock::source_instead_of_tsc()) {
         (Clock::Tsc | Clock::Sparse, Some(source)) => (Clock::Coarse, Some(NoTsc::Distrusted { source })),
         _ => (wanted, None),
@@ -30,7 +30,7 @@ pub fn usable_clock(wanted: Clock) -> (Clock, Option<NoTsc>) {
 }
 
 /// Advances the coarse clock.
-pub fn tick(shared: &Shared, stop: &AtomicBool) {
+pub(crate) fn tick(shared: &Shared, stop: &AtomicBool) {
     while !stop.load(Acquire) {
         shared.control().tick.store(clock::monotonic_ns(), Relaxed);
         thread::sleep(Duration::from_millis(1));

@@ -8,7 +8,7 @@ use calltap_sched::{NoFunctions, Refused, Sched};
 use std::sync::{PoisonError, Weak};
 
 /// Sources of kernel events that are recorded, and notes for the user.
-pub struct KernelEvents {
+pub(crate) struct KernelEvents {
     /// When threads run and wait; None if not requested.
     pub sched: Option<Result<Sched, Refused>>,
     /// Wakings of threads, and their system calls.
@@ -21,7 +21,7 @@ pub struct KernelEvents {
 
 /// Begins to record a process's kernel events. With a clock without time, they would say nothing,
 /// so none are recorded.
-pub fn record(options: &Options, clock: Clock, pid: u32) -> KernelEvents {
+pub(crate) fn record(options: &Options, clock: Clock, pid: u32) -> KernelEvents {
     // On a busy machine, the kernel takes tens of milliseconds for each event of each thread.
     let text = format!("waiting until the kernel records the events of all threads of process {pid}");
     messages::tell_if_long(options, text, || begin(options, clock, pid))

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// Size of the code file, bytes.
-pub const CODE_SIZE: u64 = (stub::REGION + stub::VENEERS) as u64;
+pub(crate) const CODE_SIZE: u64 = (stub::REGION + stub::VENEERS) as u64;
 
 /// Bytes of ring memory that few threads may use, unless the user says otherwise.
 const BY_FEW: u64 = 256 << 20;
@@ -31,7 +31,7 @@ const MANY_THREADS: u32 = 64;
 
 /// Returns the number of chunks that the control file has space for. They take address space of the
 /// program and of the recorder, and count towards the file size limit.
-pub fn chunks(options: &Options) -> u32 {
+pub(crate) fn chunks(options: &Options) -> u32 {
     let is_limited = [Resource::As, Resource::Fsize].into_iter().any(|of| getrlimit(of).current.is_some());
     let threads = match options.subject {
         _ if options.buffer_size.is_some() || is_limited => 0,
@@ -58,7 +58,7 @@ pub fn kept_size(pid: u32) -> u64 {
 
 /// Provides all chunks at once, and reserves [`NEWEST`] for each thread. Returns a note if there
 /// are too few.
-pub fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
+pub(crate) fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
     shared.provide_all();
     let threads = u32::try_from(proc::count_threads(pid).unwrap_or(0)).unwrap_or(u32::MAX);
     let control = shared.control();
@@ -73,7 +73,7 @@ pub fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
 }
 
 /// Maps the memory that is shared with the agents.
-pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
+pub(crate) fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
     let room = directory.control.metadata().map_or(0, |meta| shm::chunks_in(meta.len()));
     let shared = Shared::map(&directory.control, room, by_few(options)).and_then(|shared| {
         if options.discovery == Discovery::FirstCall {
@@ -90,7 +90,13 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
 }
 
 /// Writes the options to shared memory. From then on an agent may join.
-pub fn prepare(shared: &Shared, directory: &Directory, options: &Options, clock: Clock, wait: Duration) {
+pub(crate) fn prepare(
+    shared: &Shared,
+    directory: &Directory,
+    options: &Options,
+    clock: Clock,
+    wait: Duration,
+) {
     let control = shared.control();
     // The last byte stays 0.
     let path = directory.agent();

@@ -16,12 +16,12 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(2);
 
 /// Returns the message about a program that waits until its traceable functions are known.
-pub fn waiting(name: &str) -> String {
+pub(crate) fn waiting(name: &str) -> String {
     format!("{name} is held until calltap has decoded its functions")
 }
 
 /// Runs `work`, and reports `text` to the user if it takes long.
-pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T) -> T {
+pub(crate) fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T) -> T {
     let tell = options.tell;
     thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
@@ -37,7 +37,7 @@ pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T
 }
 
 /// Returns a note about processes that a program has left behind.
-pub fn going_on(left: &[Target]) -> Option<String> {
+pub(crate) fn going_on(left: &[Target]) -> Option<String> {
     let living: Vec<&Target> = left.iter().filter(|target| target.lives()).collect();
     let Target { name, pid, .. } = living.first()?;
     let who = match living.len() {
@@ -51,7 +51,7 @@ pub fn going_on(left: &[Target]) -> Option<String> {
 }
 
 /// Returns notes about problems of the agents, for the user.
-pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
+pub(crate) fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     let unmapped = shared.control().unmapped.load(Relaxed);
     if unmapped > 0 {

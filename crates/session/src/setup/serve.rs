@@ -26,7 +26,7 @@ impl Drop for Answering<'_> {
 
 /// Calls `work` with a planner for the requested tracers and filters. `accepted` is called once
 /// they are valid for the traceable functions.
-pub fn with_planner<T>(
+pub(crate) fn with_planner<T>(
     shared: &Shared,
     directory: &Directory,
     options: &Options,
@@ -63,7 +63,7 @@ pub fn with_planner<T>(
 }
 
 /// Answers the agents' requests until `ended`, and calls `meanwhile` between them.
-pub fn answer_all(
+pub(crate) fn answer_all(
     planner: &mut Planner<'_>,
     options: &Options,
     name: &str,
@@ -113,7 +113,7 @@ fn no_sites(program: &str, candidates: &Candidates) -> Error {
 }
 
 /// Ends [answering](answer_all) of requests.
-pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
+pub(crate) fn end_planning(shared: &Shared, ended: &AtomicBool) {
     ended.store(true, Release);
     shared.control().doorbell.fetch_add(1, AcqRel);
     shm::wake(&shared.control().doorbell);
@@ -121,7 +121,7 @@ pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
 
 /// A guard that sets a flag when it is dropped, even by a panic, so that no thread waits for the
 /// flag for ever.
-pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+pub(crate) struct SetOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

@@ -45,7 +45,7 @@ struct Answer {
 
 /// The kind of mappings to query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Which {
+pub(super) enum Which {
     All,
     Executable,
     OfFiles,
@@ -53,23 +53,23 @@ pub enum Which {
 
 /// The open `/proc/PID/maps` of a process.
 #[derive(Debug)]
-pub struct Query(File);
+pub(super) struct Query(File);
 
 impl Query {
     /// Opens the mappings of a process. None if the kernel is older, or if the first thread of the
     /// process has ended: its file shows no mapping.
-    pub fn open(pid: u32) -> Option<Query> {
+    pub(super) fn open(pid: u32) -> Option<Query> {
         let query = Query(File::open(proc::place(pid).join("maps")).ok()?);
         query.next(0, Which::All).ok()?.map(|_| query)
     }
 
     /// Returns the first mapping of a kind that ends above an address, without its name.
-    pub fn next(&self, address: u64, which: Which) -> io::Result<Option<Region>> {
+    pub(super) fn next(&self, address: u64, which: Which) -> io::Result<Option<Region>> {
         self.ask(address, which, &mut [])
     }
 
     /// Returns all mappings of a kind, in the order of addresses.
-    pub fn all(&self, which: Which) -> io::Result<Vec<Region>> {
+    pub(super) fn all(&self, which: Which) -> io::Result<Vec<Region>> {
         let (mut all, mut name) = (Vec::new(), [0; LONGEST_NAME]);
         let mut address = 0;
         while let Some(region) = self.ask(address, which, &mut name)? {

@@ -32,7 +32,7 @@ pub(super) struct HelperTracer {
 impl HelperTracer {
     /// Returns this thread's second one, and starts it if there is none yet. None if the machine
     /// has one processor, or if the thread cannot be created.
-    pub fn get() -> Option<Rc<HelperTracer>> {
+    pub(super) fn get() -> Option<Rc<HelperTracer>> {
         if let Some(second) = HelperTracer::known() {
             return Some(second);
         }
@@ -43,7 +43,7 @@ impl HelperTracer {
     }
 
     /// Returns this thread's second one, if there is one.
-    pub fn known() -> Option<Rc<HelperTracer>> {
+    pub(super) fn known() -> Option<Rc<HelperTracer>> {
         // While a thread ends, its thread-local variables are gone.
         SECOND.try_with(|second| second.borrow().clone()).ok().flatten()
     }
@@ -60,7 +60,7 @@ impl HelperTracer {
 
     /// Makes the second thread run `job` while this thread goes on. The receiver yields nothing if
     /// it could not.
-    pub fn begin<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    pub(super) fn begin<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
         let (sender, receiver) = mpsc::channel();
         let job = move || drop(sender.send(job()));
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(Box::new(job)));
@@ -68,7 +68,7 @@ impl HelperTracer {
     }
 
     /// Makes the second thread run `job`, and waits for the result. None if it could not.
-    pub fn ask<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(super) fn ask<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.begin(job).recv().ok()
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Opener {
 
 impl Opener {
     /// Takes over the opener whose start `parent` is stopped for, and lets it run.
-    pub fn take(parent: &StoppedThread, quit: u64) -> Result<Opener, NotHeld> {
+    pub(super) fn take(parent: &StoppedThread, quit: u64) -> Result<Opener, NotHeld> {
         let started = request(parent.tid, ptrace::getevent).map_err(|errno| lost(parent.tid, errno))?;
         let tid = started as u32;
         tracees::add(tid);
@@ -33,7 +33,7 @@ impl Opener {
 
     /// Checks whether the opener has stopped, and lets it run. After a fault of it, ends it, and
     /// returns the fault.
-    pub fn check(&mut self) -> Result<(), Interrupted> {
+    pub(super) fn check(&mut self) -> Result<(), Interrupted> {
         let tid = self.thread.tid;
         match wait::poll(tid) {
             Report::Runs | Report::Ended => Ok(()),
@@ -53,7 +53,7 @@ impl Opener {
 
     /// Leaves an opener whose call is done, and which ends: on a busy machine that may take longer
     /// than the program should stand still.
-    pub fn leave(mut self) {
+    pub(super) fn leave(mut self) {
         self.thread.running = false;
     }
 

@@ -116,7 +116,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    pub fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         std::thread::sleep(self.0);
         self.0 = (self.0 * 5 / 4).min(LAST_PAUSE);
     }

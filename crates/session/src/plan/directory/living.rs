@@ -46,7 +46,7 @@ pub(super) fn is_of_living(name: &str) -> bool {
 
 /// Returns the processes that have a session in a place of calltap's own root. A process with
 /// another root has its session there.
-pub fn of_living() -> Vec<u32> {
+pub(crate) fn of_living() -> Vec<u32> {
     let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
     let names = places.flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -58,7 +58,7 @@ pub fn of_living() -> Vec<u32> {
 
 /// Whether a path is that of a session's file, even of an ended one: the agent stays loaded from
 /// the directory of the first session.
-pub fn is_session_file(path: &Path) -> bool {
+pub(crate) fn is_session_file(path: &Path) -> bool {
     let name = |path: Option<&Path>| Some(path?.file_name()?.to_string_lossy().into_owned());
     let directory = name(path.parent()).unwrap_or_default();
     let file = name(Some(path)).unwrap_or_default();

@@ -14,7 +14,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 /// A call of the profiling function that was found at its first execution.
-pub struct Call {
+pub(crate) struct Call {
     /// Index of the function.
     pub function: usize,
     /// Address of the call.
@@ -31,7 +31,7 @@ const CALL: u8 = 1;
 impl ProcessModule {
     /// Returns the profiling functions that it defines, each with all addresses that a call may
     /// name.
-    pub fn profilers(&self) -> impl Iterator<Item = (u64, ProfilingFunction)> {
+    pub(crate) fn profilers(&self) -> impl Iterator<Item = (u64, ProfilingFunction)> {
         self.binary.profilers.iter().flat_map(|profiler| {
             let place = profiler.place.as_ref().map_or(profiler.address, |(at, _)| *at);
             [profiler.address, place].map(|at| (self.bias.apply(at).0, profiler.function))
@@ -40,7 +40,7 @@ impl ProcessModule {
 
     /// Makes the module's profiling functions jump to the recorder, and reserves veneers for the
     /// calls that will be found.
-    pub fn lead(
+    pub(crate) fn lead(
         &mut self,
         hook: Avma,
         stubs: &mut Stubs<'_>,
@@ -87,12 +87,12 @@ impl ProcessModule {
     }
 
     /// Returns a function by its index.
-    pub fn function(&self, index: usize) -> Option<&Function> {
+    pub(crate) fn function(&self, index: usize) -> Option<&Function> {
         self.binary.functions.get(index)
     }
 
     /// Returns the function that contains an address: index, start, and the address in the file.
-    pub fn function_at(&self, at: u64) -> Option<(usize, Svma, Svma)> {
+    pub(crate) fn function_at(&self, at: u64) -> Option<(usize, Svma, Svma)> {
         let address = Svma(at.wrapping_sub(self.bias.0));
         let functions = &self.binary.functions;
         let index = functions.partition_point(|function| function.address <= address).checked_sub(1)?;
@@ -103,7 +103,7 @@ impl ProcessModule {
 
     /// Returns the function of run-time code that begins at an address, which is added if it is not
     /// known.
-    pub fn made_at(&mut self, start: u64) -> usize {
+    pub(crate) fn made_at(&mut self, start: u64) -> usize {
         let functions = self.made.get_or_insert_default();
         *functions.entry(start).or_insert_with(|| {
             let function = Function {
@@ -124,7 +124,7 @@ impl ProcessModule {
     }
 
     /// Whether a site at an address is known and its bytes match its state.
-    pub fn is_known(&self, at: Avma, text: &mut ProcessText) -> bool {
+    pub(crate) fn is_known(&self, at: Avma, text: &mut ProcessText) -> bool {
         let Ok(place) = self.sites.binary_search_by_key(&at, |placed| placed.site.address()) else {
             return false;
         };
@@ -135,7 +135,7 @@ impl ProcessModule {
 
     /// Adds calls that were found at their first execution; `calls` are sorted by address. Each
     /// becomes the site of its function if that has a form, otherwise a NOP.
-    pub fn add(&mut self, calls: Vec<Call>, stubs: &mut Stubs<'_>) {
+    pub(crate) fn add(&mut self, calls: Vec<Call>, stubs: &mut Stubs<'_>) {
         let functions: HashSet<usize> = calls.iter().map(|call| call.function).collect();
         let made = self.is_made();
         // Former sites at these places are gone, and in run-time code all sites of these functions.
@@ -185,20 +185,20 @@ impl ProcessModule {
     }
 
     /// Counts the found calls that were converted.
-    pub fn converted(&self) -> usize {
+    pub(crate) fn converted(&self) -> usize {
         self.sites.iter().filter(|placed| placed.seen && placed.state != State::Original).count()
     }
 
     /// Returns the places of found calls whose bytes were unexpected, and that are in no list of
     /// functions.
-    pub fn failures(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
         let failed = self.sites.iter().filter(|placed| placed.seen && placed.apart && placed.refused);
         failed.map(|placed| format!("{:#x} [{}]", placed.site.address().0, self.mapped.name()))
     }
 
     /// Makes all calls of the profiling function NOPs, selected or not, in code that no thread can
     /// be running yet.
-    pub fn quieten(&mut self, stubs: &mut Stubs<'_>) {
+    pub(crate) fn quieten(&mut self, stubs: &mut Stubs<'_>) {
         if !self.fresh {
             return;
         }

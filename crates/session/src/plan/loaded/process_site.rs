@@ -64,33 +64,33 @@ pub(super) struct SiteStubs {
 }
 
 impl SiteStubs {
-    pub fn all(&self) -> impl Iterator<Item = &Stub> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Stub> {
         self.first.iter().chain(&self.more)
     }
 
-    pub fn of(&self, hook_set: HookSet) -> Option<&Stub> {
+    pub(super) fn of(&self, hook_set: HookSet) -> Option<&Stub> {
         self.all().find(|stub| stub.hook_set == hook_set)
     }
 
-    pub fn of_mut(&mut self, hook_set: HookSet) -> Option<&mut Stub> {
+    pub(super) fn of_mut(&mut self, hook_set: HookSet) -> Option<&mut Stub> {
         self.first.iter_mut().chain(&mut self.more).find(|stub| stub.hook_set == hook_set)
     }
 
-    pub fn add(&mut self, stub: Stub) {
+    pub(super) fn add(&mut self, stub: Stub) {
         match &mut self.first {
             Some(_) => self.more.push(stub),
             none => *none = Some(stub),
         }
     }
 
-    pub fn retain(&mut self, keep: impl Fn(&Stub) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(&Stub) -> bool) {
         self.first.take_if(|stub| !keep(stub));
         self.more.retain(keep);
     }
 }
 
 impl ProcessSite {
-    pub fn new(function: usize, site: Site) -> ProcessSite {
+    pub(super) fn new(function: usize, site: Site) -> ProcessSite {
         let (torn, refused, drained, hook_set) = (Vec::new(), false, false, None);
         ProcessSite {
             function,
@@ -113,7 +113,7 @@ impl ProcessSite {
     }
 
     /// Returns the desired state.
-    pub fn desired_state(&self) -> State {
+    pub(super) fn desired_state(&self) -> State {
         if let Some(lead) = self.lead {
             return if self.drained { State::Enabled(lead) } else { State::Disabled };
         }
@@ -126,40 +126,40 @@ impl ProcessSite {
     }
 
     /// Returns the stub for the requested hooks.
-    pub fn stub(&self) -> Option<&Stub> {
+    pub(super) fn stub(&self) -> Option<&Stub> {
         self.hook_set.filter(|_| !self.disabled).and_then(|hook_set| self.stubs.of(hook_set))
     }
 
     /// Whether it was ever selected to be traced.
-    pub fn is_traced(&self) -> bool {
+    pub(super) fn is_traced(&self) -> bool {
         self.stubs.all().any(|stub| !stub.hook_set.only_watches())
     }
 
     /// Whether it is the site of a function that is watched and not traced.
-    pub fn only_watches(&self) -> bool {
+    pub(super) fn only_watches(&self) -> bool {
         self.hook_set.map_or(!self.is_traced(), HookSet::only_watches) && self.stubs.first.is_some()
     }
 
     /// Returns the stub that it leads to now.
-    pub fn stub_on(&self) -> Option<&Stub> {
+    pub(super) fn stub_on(&self) -> Option<&Stub> {
         let State::Enabled(target) = self.state else { return None };
         self.stubs.all().find(|stub| stub.target == target)
     }
 
     /// Whether it leads to a stub that traces its function.
-    pub fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.stub_on().is_some_and(|stub| !stub.hook_set.only_watches())
     }
 
     /// Returns the target of a thread that executes the site, or the target before it was disabled.
-    pub fn leads(&self) -> Option<Avma> {
+    pub(super) fn leads(&self) -> Option<Avma> {
         let now = if let State::Enabled(target) = self.state { Some(target) } else { None };
         let target = self.stub().map(|stub| stub.target);
         target.or(now).or(self.stubs.all().next().map(|stub| stub.target))
     }
 
     /// Returns the change to the desired state, if one is needed.
-    pub fn change(&self) -> Option<Change<'_>> {
+    pub(super) fn change(&self) -> Option<Change<'_>> {
         let (from, to) = (self.state, self.desired_state());
         let is_writable = !self.refused && !self.held_back && !self.unjournaled;
         let is_needed = is_writable && (from != to || !self.torn.is_empty());
@@ -167,7 +167,7 @@ impl ProcessSite {
     }
 
     /// Records the result of a change.
-    pub fn settle(&mut self, to: State, failure: Option<&ChangeError<Errno>>) {
+    pub(super) fn settle(&mut self, to: State, failure: Option<&ChangeError<Errno>>) {
         match failure {
             None => {
                 self.state = to;
@@ -182,7 +182,7 @@ impl ProcessSite {
     }
 
     /// Reads the current state.
-    pub fn read_states(&mut self, text: &mut ReadAhead<'_>) {
+    pub(super) fn read_states(&mut self, text: &mut ReadAhead<'_>) {
         let Ok(actual) = text.at(self.site.address(), self.site.len()) else {
             self.refused = true;
             return;

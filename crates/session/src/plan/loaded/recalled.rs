@@ -15,7 +15,7 @@ use std::sync::Arc;
 impl ProcessModule {
     /// Restores sites and stubs from the entries that [apply](crate::plan::journal::standing), and
     /// reads their states from the text.
-    pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
+    pub(crate) fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
         let functions: HashMap<Avma, usize> = self
             .traceable()
             .filter_map(|(index, _)| Some((Site::new(self.form(index)?, self.bias)?.address(), index)))
@@ -49,7 +49,7 @@ impl ProcessModule {
 
     /// Restores the meaning of values that an earlier controller's stubs read, for those that the
     /// current selection requests.
-    pub fn recall_values(
+    pub(crate) fn recall_values(
         &mut self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
         stubs: &mut Stubs<'_>,
@@ -88,7 +88,7 @@ impl ProcessModule {
     }
 
     /// Reads the current states of the sites.
-    pub fn read_states(&mut self, text: &mut ProcessText) {
+    pub(crate) fn read_states(&mut self, text: &mut ProcessText) {
         let mut text = ReadAhead::new(text);
         for placed in &mut self.sites {
             placed.read_states(&mut text);
@@ -96,7 +96,7 @@ impl ProcessModule {
     }
 
     /// Numbers the module if a function of it was ever selected.
-    pub fn number(&mut self, stubs: &mut Stubs<'_>) {
+    pub(crate) fn number(&mut self, stubs: &mut Stubs<'_>) {
         self.recorded = self.sites.iter().any(ProcessSite::is_traced);
         if self.recorded {
             self.record.id = stubs.number_module();

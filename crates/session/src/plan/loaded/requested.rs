@@ -34,14 +34,14 @@ struct StubResults {
 
 impl ProcessModule {
     /// Evaluates the requests for functions of this name.
-    pub fn ask_about(&self, name: &str, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
+    pub(crate) fn ask_about(&self, name: &str, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
         let named = self.traceable().filter(|(_, function)| function.name == name);
         named.for_each(|(_, function)| drop(site_request(function)));
     }
 
     /// Records the requests, and gives every requested function a site and a stub. New stubs are
     /// described in `records`; the mappings that they need are left with `stubs`.
-    pub fn want(
+    pub(crate) fn want(
         &mut self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
         stubs: &mut Stubs<'_>,

@@ -10,7 +10,7 @@ use calltap_trace::{Record, TracerInfo};
 use std::sync::Arc;
 
 /// A selection that replaces the one of the session.
-pub struct Replacement<'s> {
+pub(crate) struct Replacement<'s> {
     /// The session's selection, with the state of the daemon that converts first calls.
     pub before: &'s Selection,
     /// The new one. The daemon obeys what its words say.
@@ -20,7 +20,7 @@ pub struct Replacement<'s> {
 }
 
 /// Result of a [`Planner::apply`].
-pub struct Applied {
+pub(crate) struct Applied {
     /// The session's selection from now on.
     pub words: Selection,
     /// The tracers of the selection.
@@ -35,7 +35,7 @@ impl<'a> Planner<'a> {
     /// Traces a new selection, in all processes of the session. Writes only the sites that differ.
     /// After an error of a check, the former selection is traced. After one of the change itself,
     /// the sites that were written already are the new selection's; another change mends that.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         target: &Target,
         Replacement { before, after, on }: Replacement<'_>,
@@ -88,7 +88,7 @@ impl<'a> Planner<'a> {
 
 /// Checks a selection against the candidates. If an interpreter's evaluator has the old name, the
 /// error states its version.
-pub fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
+pub(crate) fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
     let Err(refused) = selector.check(candidates) else { return Ok(()) };
     let is_missing = refused == calltap_selection::Error::NoInterpreter;
     match is_missing.then(|| python::find_old(candidates)).flatten() {

@@ -19,7 +19,7 @@ use std::time::Duration;
 const KNOWN: Duration = Duration::from_secs(2);
 
 /// Waits until the collector has received everything that was emitted.
-pub fn wait_until_known(emit: &mut dyn FnMut(Metadata)) {
+pub(crate) fn wait_until_known(emit: &mut dyn FnMut(Metadata)) {
     let (known, wait) = mpsc::channel();
     emit(Metadata::Awaited(known));
     let _ = wait.recv_timeout(KNOWN);
@@ -28,13 +28,21 @@ pub fn wait_until_known(emit: &mut dyn FnMut(Metadata)) {
 impl Planner<'_> {
     /// Disables the sites of these stubs, in every process. Returns the names of those that were
     /// not disabled before.
-    pub fn disable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
+    pub(crate) fn disable(
+        &mut self,
+        stubs: &HashSet<u32>,
+        emit: &mut dyn FnMut(Metadata),
+    ) -> HashMap<u32, String> {
         self.set_disabled(stubs, true, emit)
     }
 
     /// Enables sites again that [`Planner::disable`] has disabled, by their stubs. Returns the
     /// names of those that were disabled.
-    pub fn enable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
+    pub(crate) fn enable(
+        &mut self,
+        stubs: &HashSet<u32>,
+        emit: &mut dyn FnMut(Metadata),
+    ) -> HashMap<u32, String> {
         self.set_disabled(stubs, false, emit)
     }
 
@@ -103,7 +111,7 @@ impl Planner<'_> {
     }
 
     /// Returns the sites that record calls now.
-    pub fn sites_on(&self) -> HashSet<SiteId> {
+    pub(crate) fn sites_on(&self) -> HashSet<SiteId> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         modules.flat_map(ProcessModule::stubs_on).chain(self.shared.python_sites_on()).map(SiteId).collect()
     }
@@ -118,7 +126,7 @@ impl Planner<'_> {
     }
 
     /// Reports the sites that recorded calls at that time and do not now.
-    pub fn report_switched_off(
+    pub(crate) fn report_switched_off(
         &self,
         (before, began): (&HashSet<SiteId>, u64),
         emit: &mut dyn FnMut(Metadata),
@@ -132,7 +140,7 @@ impl Planner<'_> {
     }
 
     /// Returns the current time, in ticks of the events' clock.
-    pub fn event_ticks(&self) -> u64 {
+    pub(crate) fn event_ticks(&self) -> u64 {
         let control = self.shared.control();
         match control.clock.load(Relaxed) {
             clock if clock == Clock::Coarse as u32 => control.tick.load(Relaxed),

@@ -55,7 +55,7 @@ pub(super) struct FirstCalls {
 impl Planner<'_> {
     /// Converts the calls recorded since the last time, in one batch. `first`: the process that was
     /// started or attached to.
-    pub fn convert(
+    pub(crate) fn convert(
         &mut self,
         first: &Target,
         own: &mut Ftraced,
@@ -113,7 +113,7 @@ impl Planner<'_> {
     }
 
     /// Resumes the recording of first calls.
-    pub fn resume_recording(&self) {
+    pub(crate) fn resume_recording(&self) {
         self.shared.control().first_calls.suspended.store(0, Release);
     }
 
@@ -225,7 +225,7 @@ impl Planner<'_> {
     }
 
     /// Takes the warnings for the user.
-    pub fn take_warnings(&mut self) -> Vec<String> {
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 }

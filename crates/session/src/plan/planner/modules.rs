@@ -185,7 +185,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Reads the files that a new selection reaches, before it is checked.
-    pub fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
+    pub(crate) fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
         self.decode_all(first.pid);
         if !reach(&self.files.candidates) || !self.reach_all(first.pid) {
             return;
@@ -213,7 +213,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Allows permanent breakpoints from now on.
-    pub fn allow_int3(&mut self, pid: u32) {
+    pub(crate) fn allow_int3(&mut self, pid: u32) {
         if !std::mem::replace(&mut self.policy.int3, true) {
             self.read_again(pid);
         }

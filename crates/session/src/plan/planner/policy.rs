@@ -7,19 +7,19 @@ use calltap_selection::{Candidates, Selector, SiteRequest, Typed};
 use calltap_sites::{Discovery, Function};
 
 /// Returns the request of the tracers for a function.
-pub type Choose<'a> =
+pub(super) type Choose<'a> =
     dyn Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
 /// Whether the selection, given the candidates, reaches functions of libraries that were not built
 /// for tracing.
-pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
+pub(super) type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
 
 /// Checks the selection against the candidates before anything is patched. An error is the reason
 /// not to run the program.
-pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Error> + Send + std::marker::Sync + 'a;
+pub(super) type Check<'a> = dyn Fn(&Candidates) -> Result<(), Error> + Send + std::marker::Sync + 'a;
 
 /// The policy of a planner.
-pub struct Policy<'a> {
+pub(crate) struct Policy<'a> {
     /// Requests of the tracers.
     pub choose: Box<Choose<'a>>,
     /// Whether the selection reaches functions of libraries without room.
@@ -49,7 +49,7 @@ pub struct Policy<'a> {
 impl<'a> Policy<'a> {
     /// Returns a policy that decodes what the selection reaches, accepts any selection, and does
     /// nothing that is off by default.
-    pub fn new(choose: Box<Choose<'a>>) -> Policy<'a> {
+    pub(crate) fn new(choose: Box<Choose<'a>>) -> Policy<'a> {
         Policy {
             choose,
             reach: Box::new(|_| false),

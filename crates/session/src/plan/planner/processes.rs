@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::*;
 
 impl<'a> Planner<'a> {
     /// Restores the state of a session from the journal and from the text of its processes.
-    pub fn recall(&mut self, target: &Target) -> Result<(), Error> {
+    pub(crate) fn recall(&mut self, target: &Target) -> Result<(), Error> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
         self.stubs.recall(&entries);
         let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
@@ -70,7 +70,7 @@ impl<'a> Planner<'a> {
     /// Returns the living processes of the session by index: the first one and its children.
     /// Children that have not called a traced function since their fork are in no table, and have
     /// [another number](UNLISTED).
-    pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
+    pub(crate) fn living(&self, first: &Target) -> Vec<(u32, Target)> {
         let session = self.directory.identity();
         let (ids, mut ours) = (proc::Ids::default(), HashMap::new());
         let living = |index: u32| {
@@ -116,7 +116,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Restores the meaning of the values that stubs of an earlier controller read.
-    pub fn recall_values(&mut self) {
+    pub(crate) fn recall_values(&mut self) {
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             self.for_each_module(index, |module, site_request, stubs| {

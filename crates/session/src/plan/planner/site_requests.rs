@@ -242,7 +242,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns why no value of some function could be read, for the user, once.
-    pub fn trouble(&mut self) -> Option<String> {
+    pub(crate) fn trouble(&mut self) -> Option<String> {
         Some(self.values.trouble.take()?.to_string())
     }
 

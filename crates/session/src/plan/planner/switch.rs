@@ -218,11 +218,11 @@ impl Tally {
 }
 
 /// A [`switch`] of many sites, prepared before all threads are stopped for it.
-pub struct PreparedSwitch(Prepared<Errno>);
+pub(super) struct PreparedSwitch(Prepared<Errno>);
 
 impl PreparedSwitch {
     /// Prepares the batch. None if code of the modules cannot be read.
-    pub fn new(modules: &[ProcessModule], text: &mut ProcessText) -> Option<PreparedSwitch> {
+    pub(super) fn new(modules: &[ProcessModule], text: &mut ProcessText) -> Option<PreparedSwitch> {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let prepared = Prepared::new(text, changes(&in_order(modules)), Demand::Stopped);
         text.sync = before;
@@ -231,7 +231,7 @@ impl PreparedSwitch {
 
     /// Writes the batch, with all threads stopped and the modules unchanged. The failures are for
     /// [`settle`].
-    pub fn write(self, modules: &[ProcessModule], text: &mut ProcessText) -> Failed<Errno> {
+    pub(super) fn write(self, modules: &[ProcessModule], text: &mut ProcessText) -> Failed<Errno> {
         self.0.carry_out(text, changes(&in_order(modules)))
     }
 }
@@ -249,7 +249,7 @@ fn changes<'a>(modules: &'a [&'a ProcessModule]) -> impl Iterator<Item = Change<
 
 /// Switches the sites of modules to their desired states. Returns notes about failures for the
 /// user.
-pub fn switch(
+pub(super) fn switch(
     mut modules: Vec<&mut ProcessModule>,
     text: &mut ProcessText,
     granted: Demand,
@@ -268,7 +268,7 @@ pub fn switch(
 }
 
 /// Records the results of changes to modules. Returns notes about failures for the user.
-pub fn settle(
+pub(super) fn settle(
     mut modules: Vec<&mut ProcessModule>,
     failures: Failed<Errno>,
     tally: &mut Tally,

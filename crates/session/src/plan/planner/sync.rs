@@ -109,7 +109,7 @@ impl Planner<'_> {
     /// Syncs the sites of all processes of a session with the selection, including forked children
     /// that have not called a traced function yet, and those that are forked meanwhile. A thread
     /// that requested the change runs on only once the collector knows the new sites.
-    pub fn sync_all_processes(
+    pub(crate) fn sync_all_processes(
         &mut self,
         first: &Target,
         emit: &mut dyn FnMut(Metadata),

@@ -12,7 +12,7 @@ use object::{Object, ReadCache};
 
 impl Planner<'_> {
     /// Reports the mappings of all processes, for stacks that were copied before.
-    pub fn map_all(&mut self, emit: &mut dyn FnMut(Metadata)) {
+    pub(crate) fn map_all(&mut self, emit: &mut dyn FnMut(Metadata)) {
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         let mut records = Vec::new();
         for index in indices {
