@@ -87,7 +87,7 @@ impl<'a> JsonText<'a> {
     /// Writes the object of an interval in which a thread does not run, or of an incident.
     pub(super) fn wait(&self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
         let mut object = match &wait.kind {
-            Kind::Off(state, to) => {
+            Kind::Off(state, to, waker) => {
                 let mut object = self.event("off", thread, wait.from);
                 let state = match state {
                     RunState::Unknown => "unknown",
@@ -96,6 +96,9 @@ impl<'a> JsonText<'a> {
                 };
                 object["state"] = state.into();
                 object["duration_ns"] = self.duration(to - wait.from);
+                if let Some(waker) = waker {
+                    object["woken_by"] = waker.json();
+                }
                 object
             }
             Kind::Incident(what) => {

@@ -5,11 +5,13 @@ use crate::incidents;
 use crate::sources::source::Source;
 use crate::states::{State, states};
 use crate::units::duration;
-use calltap_trace::{Incident, IncidentKind, RunState, ThreadId};
-use std::collections::VecDeque;
+use calltap_names::printable;
+use calltap_trace::{Incident, IncidentKind, RunState, Thread, ThreadId, Waking};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
 
 /// An interval in which a thread did not run or in which its state is unknown, or an incident.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) from: u64,
     pub(super) kind: Kind,
@@ -17,25 +19,75 @@ pub(super) struct Wait {
     pub(super) depth: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// State of the thread, and the end of the interval.
-    Off(RunState, u64),
+    /// State of the thread, the end of the interval, and what woke the thread then, if it is known.
+    Off(RunState, u64, Option<Waker>),
     Incident(IncidentKind),
 }
 
+/// The cause of a wakeup.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Waker {
+    /// An interrupt: a timer, a device, the network.
+    Interrupt,
+    /// calltap itself.
+    Recorder,
+    /// A thread; its name is empty where it is not known.
+    Thread { tid: u32, comm: String },
+}
+
+impl Waker {
+    /// Returns the waker that a record of the kernel names.
+    fn of(source: &dyn Source, waking: &Waking) -> Waker {
+        let meta = source.meta();
+        if waking.interrupt {
+            return Waker::Interrupt;
+        }
+        if meta.kernel_events.as_ref().is_some_and(|events| events.recorder == waking.pid && waking.pid != 0)
+        {
+            return Waker::Recorder;
+        }
+        // The name of a thread says more than that of its process.
+        let is_waker = |thread: &&Thread| thread.tid == waking.tid && thread.goroutine.is_none();
+        let comm = meta.threads.iter().find(is_waker).map_or(&waking.comm, |thread| &thread.comm);
+        Waker::Thread { tid: waking.tid, comm: comm.clone() }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Waker::Interrupt => ", woken by an interrupt".to_owned(),
+            Waker::Recorder => ", woken by calltap".to_owned(),
+            Waker::Thread { tid, comm } if comm.is_empty() => format!(", woken by thread {tid}"),
+            Waker::Thread { tid, comm } => format!(", woken by {}-{tid}", printable(comm)),
+        }
+    }
+
+    /// Returns the waker with the keys that `why` gives one.
+    pub(super) fn json(&self) -> Value {
+        match self {
+            Waker::Interrupt => json!({ "kind": "interrupt" }),
+            Waker::Recorder => json!({ "kind": "calltap" }),
+            Waker::Thread { tid, comm } => json!({ "kind": "thread", "thread": comm, "tid": tid }),
+        }
+    }
+}
+
 impl Wait {
-    /// Formats the wait: `/* blocked 16.495 ms */`.
+    /// Formats the wait: `/* blocked 16.495 ms, woken by worker-2042 */`.
     pub(super) fn text(&self, source: &dyn Source) -> String {
-        let (state, to) = match &self.kind {
-            Kind::Off(state, to) => (*state, *to),
+        let (state, to, waker) = match &self.kind {
+            Kind::Off(state, to, waker) => (*state, *to, waker),
             Kind::Incident(what) => return format!("/* {} */", incidents::text(what)),
         };
         let length = duration(source.duration_ns(to - self.from));
         match state {
             RunState::Unknown => format!("/* not known whether it ran: {length} */"),
             RunState::Tracing => format!("/* held by calltap {length} */"),
-            state => format!("/* {} {length} */", state.name()),
+            state => {
+                let waker = waker.as_ref().map_or(String::new(), Waker::text);
+                format!("/* {} {length}{waker} */", state.name())
+            }
         }
     }
 }
@@ -44,6 +96,8 @@ impl Wait {
 #[derive(Default)]
 pub(super) struct Waits {
     states: VecDeque<State>,
+    /// The wakers of the thread, by time.
+    wakers: BTreeMap<u64, Waker>,
     incidents: VecDeque<Incident>,
     /// Whether those outside of calls are left out.
     within: bool,
@@ -62,7 +116,9 @@ impl Waits {
         let unknown = |from, to| State { from, to, state: RunState::Unknown };
         let all = [unknown(first, from)].into_iter().chain(known).chain([unknown(to, last)]);
         let states = all.filter(|state| state.state != RunState::Running && state.to > state.from).collect();
-        Ok(Waits { states, incidents, within })
+        let wakings = source.wakings(thread)?.entries;
+        let wakers = wakings.iter().map(|waking| (waking.at, Waker::of(source, waking))).collect();
+        Ok(Waits { states, wakers, incidents, within })
     }
 
     /// Takes the waits that begin after an event at `now` and before the thread's next one, with
@@ -94,7 +150,10 @@ impl Waits {
             }
             self.states.pop_front();
             if is_printed && to > now {
-                waits.push(Wait { from: from.max(now), kind: Kind::Off(state, to), depth: depth as u32 });
+                // A wait ends with the wakeup, where the trace has it.
+                let waker = self.wakers.get(&to).filter(|_| state == RunState::Blocked).cloned();
+                let kind = Kind::Off(state, to, waker);
+                waits.push(Wait { from: from.max(now), kind, depth: depth as u32 });
             }
         }
         waits
@@ -108,7 +167,7 @@ mod tests {
 
     fn take_off(waits: &mut Waits, now: u64, next: Option<u64>, depth: usize) -> Vec<(u64, u64, RunState)> {
         let off = |wait: &Wait| match wait.kind {
-            Kind::Off(state, to) => (wait.from, to, state),
+            Kind::Off(state, to, _) => (wait.from, to, state),
             Kind::Incident(_) => (wait.from, wait.from, RunState::Running),
         };
         waits.until(now, next, depth).iter().map(off).collect()
@@ -119,9 +178,26 @@ mod tests {
         let incident = |at| Incident { at, what: IncidentKind::Signal { number: 10 } };
         let mut waits = Waits { incidents: [incident(11), incident(12)].into(), ..Waits::default() };
         assert_eq!(waits.until(5, Some(11), 1), []);
-        let [wait] = waits.until(11, Some(12), 2)[..] else { panic!("one before the next event") };
+        let [wait] = &waits.until(11, Some(12), 2)[..] else { panic!("one before the next event") };
         assert_eq!((wait.from, wait.depth, waits.incidents.len()), (11, 2, 1));
         assert_eq!(take_off(&mut waits, 12, None, 0), [(12, 12, RunState::Running)], "behind the last event");
+    }
+
+    #[test]
+    fn only_the_end_of_a_wait_has_a_waker() {
+        let state = |from, to, state| State { from, to, state };
+        let waker = Waker::Thread { tid: 7, comm: "worker".to_owned() };
+        let wakers = [(25, waker.clone()), (40, Waker::Interrupt)].into();
+        let states = [state(20, 25, Blocked), state(25, 40, Runnable), state(50, 60, Blocked)].into();
+        let mut waits = Waits { states, wakers, ..Waits::default() };
+        let shown = waits.until(10, None, 1);
+        let shown: Vec<_> = shown.iter().map(|wait| &wait.kind).collect();
+        let expected = [
+            Kind::Off(Blocked, 25, Some(waker)),
+            Kind::Off(Runnable, 40, None),
+            Kind::Off(Blocked, 60, None),
+        ];
+        assert_eq!(shown, expected.iter().collect::<Vec<_>>());
     }
 
     #[test]

@@ -98,4 +98,6 @@ fn futexes_are_named() {
     let at = lines.iter().position(|line| line.contains(call)).unwrap_or_else(|| panic!("{replay}"));
     // The wait is shown in the system call.
     assert!(lines[at..].iter().take(4).any(|line| line.contains("/* blocked ")), "{replay}");
+    // The other thread unlocks it.
+    assert!(lines.iter().any(|line| line.contains(", woken by kept_waiting")), "{replay}");
 }
