@@ -286,12 +286,13 @@ fn values_are_bucketed_by_both_widths() {
         "main: E f @1; X f @2; E f @3; X f @4; E f @5; X f @6",
         &[("f", false, 5), ("f", false, -3), ("f", false, 7)],
     );
-    let answer = ask_recording(&source, &["f"], Histogram::new(Widths::Log2, By::Function)).json("histogram");
+    let answer = ask_recording(&source, &["f"], Histogram::new(Widths::Log2, By::Function, Vec::new()))
+        .json("histogram");
     let row = &answer["histograms"][0];
     assert_eq!((&row["min"], &row["max"], &row["avg"]), (&(-3).into(), &7.into(), &3.0.into()), "{row}");
     let buckets = json!([{ "from": -3, "last": -2, "values": 1 }, { "from": 4, "last": 7, "values": 2 }]);
     assert_eq!(row["buckets"], buckets);
-    let answer = ask_recording(&source, &["f"], CountBy::new(By::Value, None)).json("count");
+    let answer = ask_recording(&source, &["f"], CountBy::new(By::Value, None, Vec::new())).json("count");
     let words: Vec<&Value> =
         answer["functions"].as_array().unwrap().iter().map(|row| &row["value"]).collect();
     // The calls have returned without the results that are described.

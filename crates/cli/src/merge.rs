@@ -9,8 +9,9 @@ use calltap_analysis::units::counted;
 use calltap_import::{Others, Recording, join};
 use calltap_session::TraceFile;
 use calltap_trace::TraceReader;
-use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Writes the trace, and tells its contents.
@@ -21,10 +22,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "merge: fewer than two recordings named: 'calltap merge calltap.data trace.dat -o merged.data'"
         );
     }
-    let mut known = HashSet::new();
-    for path in &paths {
-        if path.canonicalize().is_ok_and(|path| !known.insert(path)) {
-            bail!("merge: {} is named twice, and a recording is merged with others", path.display());
+    for (n, path) in paths.iter().enumerate() {
+        if let Some(same) = paths[..n].iter().find(|other| have_same_contents(path, other)) {
+            bail!(
+                "merge: {} is the same recording as {}, and a recording is merged with others",
+                path.display(),
+                same.display()
+            );
         }
     }
     let wanted = trace_path::of(arguments)?;
@@ -56,6 +60,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     tell!("calltap: {}: {events} in {threads}{nested}", trace_path::name(output.path()));
     joined.sentences().iter().chain(&output.note()).for_each(|sentence| tell!("calltap: merge: {sentence}"));
     Ok(())
+}
+
+/// Whether two paths name one file, or a file and its copy.
+fn have_same_contents(one: &Path, other: &Path) -> bool {
+    let meta = |path: &Path| fs::metadata(path).ok().filter(|meta| meta.is_file());
+    let Some((a, b)) = meta(one).zip(meta(other)) else { return false };
+    let bytes = |path: &Path| Some(BufReader::new(File::open(path).ok()?).bytes().map_while(Result::ok));
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+        || a.len() == b.len() && bytes(one).zip(bytes(other)).is_some_and(|(one, other)| one.eq(other))
 }
 
 /// Returns where recordings are converted: beside the output, or for a pipe where temporary files

@@ -316,10 +316,10 @@ fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
     };
     let files = match outcome.snapshots.as_deref() {
         None => format!("{} in {output}", bytes(outcome.file_size)),
-        Some([]) => "no snapshot: no event of --snapshot-on occurred".to_owned(),
+        Some([]) => "no snapshot: no trigger occurred".to_owned(),
         Some(files) => {
             let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            format!("{} in {}", bytes(outcome.file_size), names.join(", "))
+            format!("the last of them, {}, in {}", bytes(outcome.file_size), names.join(", "))
         }
     };
     format!(

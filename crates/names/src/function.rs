@@ -72,12 +72,26 @@ impl<'a> FunctionNames<'a> {
 
     /// Iterates over the names, reduced to a shape.
     pub(crate) fn spelled(&self, shape: Shape) -> impl Iterator<Item = String> {
-        let paths = self.paths.get_or_init(|| {
+        self.paths().iter().filter_map(move |(n, path)| shape.spell(&self.readable[*n], path))
+    }
+
+    /// Iterates over the ends of names that have more parts than a shape, the whole names too. Only
+    /// a shape of several parts without brackets has such ends: `net::*` names a subtree.
+    pub(crate) fn spelled_longer(&self, shape: Shape) -> impl Iterator<Item = String> {
+        let paths = if shape.is_plain_path() { self.paths() } else { &[] };
+        paths.iter().flat_map(move |(n, path)| {
+            let longer = (shape.parts + 1..=path.len()).map(move |parts| Shape { parts, ..shape });
+            longer.filter_map(move |shape| shape.spell(&self.readable[*n], path))
+        })
+    }
+
+    /// Returns the paths of the readable names, each with the index of its name.
+    fn paths(&self) -> &[(usize, Path)] {
+        self.paths.get_or_init(|| {
             let texts = self.readable.iter().enumerate();
             let texts = texts.filter(|(_, text)| !PIECES.iter().any(|piece| text.contains(piece)));
             texts.flat_map(|(n, text)| paths(text).into_iter().map(move |path| (n, path))).collect()
-        });
-        paths.iter().filter_map(move |(n, path)| shape.spell(&self.readable[*n], path))
+        })
     }
 }
 
@@ -92,6 +106,11 @@ fn original(symbol: &str) -> Option<&str> {
 }
 
 impl Shape {
+    /// Whether a word of this shape has several parts, and no brackets.
+    fn is_plain_path(self) -> bool {
+        self.parts > 1 && (self.generics | self.arguments | self.tails) == 0
+    }
+
     /// Returns the shape of a word, and the word in that shape. `None`: the word is compared with
     /// whole names only.
     pub(crate) fn of(word: &str) -> Option<(Shape, String)> {

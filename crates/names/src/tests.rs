@@ -94,6 +94,24 @@ fn rust_and_clones() {
 }
 
 #[test]
+fn a_pattern_of_several_parts_names_a_subtree() {
+    let is = |word: &str, symbol: &str| Word::new(word).matches(&FunctionNames::new([symbol], None));
+    // `<svc::net::proto::Conn>::send`
+    let send = "_RNvMNtNtCs2EPLhKWrBEa_3svc3net5protoNtB2_4Conn4send";
+    // `<app::Job as core::future::Task>::run`
+    let run = "_ZN47_$LT$app..Job$u20$as$u20$core..future..Task$GT$3run17h0123456789abcdefE";
+    for word in ["svc::*", "net::*", "net::proto::*", "svc::*::send", "Conn::*"] {
+        assert!(is(word, send) && !is(word, run), "{word}");
+    }
+    for word in ["app::*", "core::*", "future::*", "core::*::run"] {
+        assert!(is(word, run) && !is(word, send), "{word}");
+    }
+    for word in ["sv::*", "svc::*::run", "et::*", "net::*::send::*", "net::proto", "svc::send"] {
+        assert!(!is(word, send), "{word}");
+    }
+}
+
+#[test]
 fn patterns_take_parts_too() {
     check("handle_*", &["handle_request", "_Z14handle_requestR7Request"]);
     check("Srv::*", &["_ZNK3Srv6handleEi", "_ZN2ns3Srv6handleEd"]);

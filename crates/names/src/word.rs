@@ -147,10 +147,10 @@ impl Word {
                     .dotted
                     .as_ref()
                     .is_some_and(|dotted| function.symbols().any(|name| dotted.is_of(name)))
-                || self
-                    .short
-                    .as_ref()
-                    .is_some_and(|(shape, glob)| function.spelled(*shape).any(|name| glob.matches(&name))))
+                || self.short.as_ref().is_some_and(|(shape, glob)| {
+                    function.spelled(*shape).any(|name| glob.matches(&name))
+                        || !self.is_exact() && function.spelled_longer(*shape).any(|name| glob.matches(&name))
+                }))
     }
 
     /// Whether a function is in a module that the word selects.

@@ -46,6 +46,7 @@ pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Erro
 fn watch_all(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let ready = Ready::new(options)?;
     watch.consumer.record(&Record::Session(ready.session().clone()))?;
+    options.subtree.iter().try_for_each(|subtree| watch.consumer.record(&subtree.record(None)))?;
     ready.run(RunOptions {
         consumer: watch.consumer,
         interval: Some(watch.interval),

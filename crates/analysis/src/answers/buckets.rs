@@ -5,7 +5,7 @@ use crate::units::{count, duration};
 use std::collections::BTreeMap;
 
 /// Stars of the longest bar.
-const BAR: usize = 40;
+const BAR: usize = 32;
 /// Number of buckets of equal width; the last one holds all longer durations too.
 const LINEAR: u64 = 1000;
 

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 pub struct CountBy {
     by: By,
     limit: Option<usize>,
+    /// Names of the values; none: all.
+    items: Vec<String>,
     rows: HashMap<(Function, Option<u32>), u64>,
     /// Number of calls without a recorded caller: the enclosing traced function counts as their
     /// caller.
@@ -18,9 +20,9 @@ pub struct CountBy {
 }
 
 impl CountBy {
-    /// Shows at most `limit` rows.
-    pub fn new(by: By, limit: Option<usize>) -> CountBy {
-        CountBy { by, limit, rows: HashMap::new(), around: 0, width: None }
+    /// Shows at most `limit` rows. `items`: names of the values, or none for all.
+    pub fn new(by: By, limit: Option<usize>, items: Vec<String>) -> CountBy {
+        CountBy { by, limit, items, rows: HashMap::new(), around: 0, width: None }
     }
 
     /// Leaves room for the last column in lines of `width` characters.
@@ -49,6 +51,10 @@ impl CountBy {
 }
 
 impl Question for CountBy {
+    fn is_about(&self, value: &str) -> bool {
+        self.items.is_empty() || self.items.iter().any(|item| item == value)
+    }
+
     fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
             self.around += u64::from(!ended.has_caller());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 /// Stars of the longest bar.
-const BAR: usize = 40;
+const BAR: usize = 32;
 
 /// How values are grouped into buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,14 +102,16 @@ type Key = (Function, String, Option<u32>);
 pub struct Histogram {
     widths: Widths,
     by: By,
+    /// Names of the values; none: all.
+    items: Vec<String>,
     rows: HashMap<Key, Row>,
     around: u64,
 }
 
 impl Histogram {
-    /// Makes an answer without values.
-    pub fn new(widths: Widths, by: By) -> Histogram {
-        Histogram { widths, by, rows: HashMap::new(), around: 0 }
+    /// Makes an answer about the values with these names, or about all if there are none.
+    pub fn new(widths: Widths, by: By, items: Vec<String>) -> Histogram {
+        Histogram { widths, by, items, rows: HashMap::new(), around: 0 }
     }
 
     /// Returns the rows, those with most values first.
@@ -140,6 +142,10 @@ impl Histogram {
 }
 
 impl Question for Histogram {
+    fn is_about(&self, value: &str) -> bool {
+        self.items.is_empty() || self.items.iter().any(|item| item == value)
+    }
+
     fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
             self.around += u64::from(!ended.has_caller());

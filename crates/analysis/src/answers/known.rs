@@ -1,6 +1,7 @@
 //! Metadata that answers need besides events: functions by site, threads, names of callers by
 //! address, and the clock.
 
+mod kept;
 mod values;
 
 use super::elapsed::Elapsed;
@@ -12,11 +13,10 @@ use crate::off::Off;
 use crate::stamp::Stamp;
 use crate::symbols::generations;
 use crate::values::FormattedValue;
-use calltap_names::file_name;
-use calltap_names::{ShortNames, Word, demangle, is_named};
+use calltap_names::{ShortNames, Word, demangle, file_name, is_named};
 use calltap_trace::{
-    Batch, Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread,
-    ThreadId,
+    Batch, Captured, ClockKind, ClockMap, ClockPair, Kept, Meta, Module, Record, Session, Site, SiteId,
+    Thread, ThreadId,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -67,6 +67,7 @@ pub struct QueryContext {
     pub disabled: HashSet<String>,
     /// Calls of functions of which only entries are recorded.
     pub entries_only: EntriesOnly,
+    kept: Vec<Kept>,
     /// Whether context switches are recorded; they arrive after the events of their time.
     pub(super) switches: bool,
     modules: HashMap<u32, Module>,
@@ -107,6 +108,7 @@ impl QueryContext {
             lost: 0,
             disabled: HashSet::new(),
             entries_only: EntriesOnly::default(),
+            kept: Vec::new(),
             switches: false,
             modules: HashMap::new(),
             functions: Vec::new(),
@@ -133,6 +135,7 @@ impl QueryContext {
                 self.stamp = self.wall.map(|wall| wall(session));
             }
             Record::Clock(pair) => self.now(*pair),
+            Record::Kept(kept) => self.kept.push(kept.clone()),
             Record::Scheduling(scheduling) => self.switches = scheduling.refused.is_none(),
             Record::Process(process) => {
                 self.processes.insert(process.id, (process.pid, process.parent));

@@ -107,6 +107,11 @@ pub trait Question: Send {
     /// Called with the details of an entry of a function that is asked about.
     fn entered(&mut self, _known: &mut QueryContext, _entered: &Entered<'_>) {}
 
+    /// Whether the answer is about this value of a call; a trace may have others.
+    fn is_about(&self, _value: &str) -> bool {
+        true
+    }
+
     /// Called when calls or returns of any function were lost between two times, ticks.
     fn lost(&mut self, _from: u64, _to: u64) {}
 
@@ -238,6 +243,7 @@ impl Forwarder<'_> {
 impl Visitor for Forwarder<'_> {
     fn values(&mut self, thread: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
         self.values.next = self.known.values(thread, site, returns, bytes);
+        self.values.next.retain(|value| self.question.is_about(&value.name));
         self.values.callers =
             self.known.captured_of(site).filter(|_| !returns).and_then(|captured| captured.callers(bytes));
     }

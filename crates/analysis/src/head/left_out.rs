@@ -22,7 +22,8 @@ pub fn sentences(source: &dyn Source) -> Vec<String> {
 /// Returns the sentences except that about disabled functions.
 pub fn by_rules(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
-    let kept = meta.kept.iter().map(|kept| kept_calls(source, kept));
+    let since = |ticks| source.to_ns(ticks).saturating_sub(Part::beginning(source));
+    let kept = meta.kept.iter().map(|kept| kept_calls(kept, since));
     slow_calls(&meta.slow).into_iter().chain(conditions(&meta.conditions)).chain(kept).collect()
 }
 
@@ -45,9 +46,10 @@ fn conditions(conditions: &[String]) -> Option<String> {
     })
 }
 
-fn kept_calls(source: &dyn Source, kept: &Kept) -> String {
-    let since = |from| duration(source.to_ns(from).saturating_sub(Part::beginning(source)));
-    let from = kept.from.map(|from| format!("from {} on ", since(from))).unwrap_or_default();
+/// Returns a sentence about the kept calls. `since` converts ticks to nanoseconds since the
+/// beginning.
+pub(crate) fn kept_calls(kept: &Kept, since: impl Fn(u64) -> u64) -> String {
+    let from = kept.from.map(|from| format!("from {} on ", duration(since(from)))).unwrap_or_default();
     match &kept.calls {
         None => format!("{from}the recording kept all calls"),
         Some(calls) => format!(

@@ -150,14 +150,15 @@ fn of_process(
         Err(error) => return Ok(many::refused(&error)),
     };
     let disabled = outcome.disabled_by_limit.iter().map(|(name, _)| demangle(name)).collect();
+    let missing = listener.known.left_out();
     if kind.streams() {
         let mut last = Vec::new();
-        answer(&mut listener, kind, (disabled, Vec::new()), &mut last)?;
+        answer(&mut listener, kind, (disabled, missing), &mut last)?;
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
         let mut out = out.map_or_else(|| Output::create(arguments), Ok)?;
-        answer(&mut listener, kind, (disabled, Vec::new()), &mut out)?;
+        answer(&mut listener, kind, (disabled, missing), &mut out)?;
         out.finish()?;
     }
     say(&outcome, &listener.known);

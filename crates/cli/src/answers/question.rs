@@ -194,8 +194,13 @@ impl Kind {
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
         match self.query {
             Query::Count => Answer::Count(Count::new(self.limit).conditional(self.is_conditional)),
-            Query::CountBy(by) => Answer::CountBy(CountBy::new(by, self.limit).fitting(self.width)),
-            Query::Histogram(widths, by) => Answer::Histogram(Histogram::new(widths, by)),
+            Query::CountBy(by) => {
+                let count = CountBy::new(by, self.limit, self.read.items.clone());
+                Answer::CountBy(count.fitting(self.width))
+            }
+            Query::Histogram(widths, by) => {
+                Answer::Histogram(Histogram::new(widths, by, self.read.items.clone()))
+            }
             Query::Span(buckets) => {
                 let sides = self.read.sides.clone();
                 Answer::Spans(Box::new(Spans::new(sides, buckets, self.limit.unwrap_or(SLOWEST))))
@@ -430,6 +435,10 @@ impl Question for Answer {
 
     fn ended(&mut self, known: &mut QueryContext, ended: &EndedCall<'_>) {
         self.question_mut().ended(known, ended);
+    }
+
+    fn is_about(&self, value: &str) -> bool {
+        self.question().is_about(value)
     }
 
     fn marked(&mut self, known: &mut QueryContext, call: &EndedCall<'_>) -> bool {

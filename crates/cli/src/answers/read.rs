@@ -6,12 +6,15 @@ use anyhow::{Result, bail};
 use calltap_analysis::answers::{Side, Widths};
 use calltap_analysis::{Names, Word};
 use calltap_trace::Meta;
+use std::collections::BTreeSet;
 
 /// The values of calls that are read.
 #[derive(Clone)]
 pub struct Read {
     /// Globs of the functions.
     pub functions: Vec<String>,
+    /// Names of the values that are named one by one.
+    pub items: Vec<String>,
     /// Rules as for `-A`.
     pub arguments: Vec<String>,
     /// Rules as for `-R`.
@@ -23,7 +26,13 @@ pub struct Read {
 impl Default for Read {
     fn default() -> Read {
         let none = || Side { text: String::new(), item: String::new(), returns: false };
-        Read { functions: Vec::new(), arguments: Vec::new(), results: Vec::new(), sides: [none(), none()] }
+        Read {
+            functions: Vec::new(),
+            items: Vec::new(),
+            arguments: Vec::new(),
+            results: Vec::new(),
+            sides: [none(), none()],
+        }
     }
 }
 
@@ -79,6 +88,7 @@ impl Read {
     fn add(&mut self, text: &str, function: &str, item: &str) -> Side {
         let name = item.rsplit_once('/').map_or(item, |(name, _)| name).trim().to_owned();
         let returns = name.contains("retval");
+        self.items.push(name.clone());
         let rule = format!("{function}@{item}");
         if returns {
             self.results.push(rule)
@@ -97,15 +107,23 @@ impl Read {
                 let (function, item) = rule.split_once('@').unwrap_or((rule, ""));
                 let (word, name) =
                     (Word::new(function), item.rsplit_once('/').map_or(item, |(name, _)| name));
-                let has = meta.sites.iter().filter(|site| names.is(site.id, &word)).any(|site| {
-                    let captured = site.captured.as_deref();
-                    captured.is_some_and(|captured| {
-                        let values = if returns { &captured.results } else { &captured.arguments };
-                        values.iter().any(|value| value.name == name)
-                    })
+                let sites = meta.sites.iter().filter(|site| names.is(site.id, &word));
+                let captured = sites.filter_map(|site| site.captured.as_deref());
+                let values = captured.flat_map(|captured| match returns {
+                    true => &captured.results,
+                    false => &captured.arguments,
                 });
-                if !has {
-                    bail!("the trace does not have this value: 'calltap record {flag} {rule}' reads it");
+                let recorded: BTreeSet<&str> = values.map(|value| value.name.as_str()).collect();
+                if !recorded.contains(name) {
+                    let recorded: Vec<String> =
+                        recorded.iter().map(|name| format!("{function}@{name}")).collect();
+                    let others = match &recorded[..] {
+                        [] => String::new(),
+                        names => format!(", and has {}", names.join(", ")),
+                    };
+                    bail!(
+                        "the trace does not have {function}@{name}{others}: 'calltap record {flag} {rule}' reads it"
+                    );
                 }
             }
         }

@@ -4,6 +4,8 @@
 use crate::command_line::table::{Flag, commands};
 use anyhow::{Result, bail};
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Whether a word for a file stands for standard input or output.
@@ -119,6 +121,28 @@ impl Arguments {
             true => Err(anyhow::anyhow!("{command}: the name of the {named} is empty")),
             false => Ok(()),
         }
+    }
+
+    /// Refuses an output that would replace a file which the command reads.
+    pub fn refuse_output_over_input(&self) -> anyhow::Result<()> {
+        let read: Vec<OsString> =
+            ["operand", "input", "base", "program"].iter().flat_map(|name| self.words(name)).collect();
+        let identity = |path: &Path| {
+            let meta = fs::metadata(path).ok().filter(|meta| meta.is_file())?;
+            Some((meta.dev(), meta.ino()))
+        };
+        // Without the flag, a trace of the default name is kept as `calltap.data.old`.
+        for flag in ["output", "save", "patch-log"].iter().filter(|flag| self.is_given(flag)) {
+            let Some(path) = self.path(flag) else { continue };
+            let own = identity(&path);
+            if own.is_some() && read.iter().any(|word| identity(Path::new(word)) == own) {
+                anyhow::bail!(
+                    "--{flag} {}: the command reads this file, and its output would replace it: name another file",
+                    path.display()
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Refuses flags that have an effect only with another one that is missing.

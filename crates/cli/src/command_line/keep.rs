@@ -180,6 +180,9 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
     }
     let last = values::time_of(arguments, "last")?.unwrap_or_default();
     let memory = values::size_of(arguments, "history")?.unwrap_or_default();
+    if last.is_zero() || memory == 0 {
+        bail!("{}: a snapshot would have no calls", if last.is_zero() { "--last 0" } else { "--history 0" });
+    }
     Ok(Some(Flight { on, last, memory, files }))
 }
 

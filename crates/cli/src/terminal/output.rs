@@ -47,6 +47,8 @@ struct Fit<W> {
     width: usize,
     /// Number of characters of the line so far.
     at: usize,
+    /// Whether the line is a sentence of a head: `#` and a blank begin it, and it is not cut.
+    is_whole: bool,
     /// The character for the last column, and sequences behind it: written if the line ends there.
     held: Option<String>,
     /// Whether a sequence that selects a colour has begun: it takes no columns.
@@ -68,11 +70,18 @@ impl<W: Write> Write for Fit<W> {
 
 impl<W: Write> Fit<W> {
     fn new(to: W, width: usize) -> Fit<W> {
-        Fit { to, width, at: 0, held: None, in_sequence: false }
+        Fit { to, width, at: 0, is_whole: false, held: None, in_sequence: false }
     }
 
     fn write_piece(&mut self, piece: &str) -> io::Result<()> {
         let (text, end) = piece.strip_suffix('\n').map_or((piece, ""), |text| (text, "\n"));
+        if self.at == 0 {
+            self.is_whole = text.strip_prefix("# ").is_some_and(|text| !text.starts_with(' '));
+        }
+        if self.is_whole {
+            self.at = if end.is_empty() { self.at + text.len() } else { 0 };
+            return self.to.write_all(piece.as_bytes());
+        }
         for c in text.chars() {
             if c == ESCAPE || self.in_sequence {
                 self.in_sequence = c != 'm';
@@ -157,9 +166,14 @@ impl Output {
     }
 
     fn with_lines(arguments: &Arguments, width: Option<usize>) -> Result<Output> {
-        let Some(path) = arguments.output_file() else {
-            return Ok(Output { to: to_stdout(arguments, width), file: None });
-        };
+        match arguments.output_file() {
+            Some(path) => Output::at(path),
+            None => Ok(Output { to: to_stdout(arguments, width), file: None }),
+        }
+    }
+
+    /// Opens a file, which appears when the output is finished.
+    pub fn at(path: PathBuf) -> Result<Output> {
         // A device or a pipe is written to directly.
         if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
             let _reader = named_pipe::with_reader(&path)?;
@@ -265,6 +279,10 @@ mod tests {
         fit.write_all("c\n\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\n".as_bytes()).unwrap();
         let expected = "abcd\nabc\u{2026}\nabc\n\u{e4}\u{e4}\u{e4}\u{2026}\n";
         assert_eq!(String::from_utf8(fit.to).unwrap(), expected);
+        // Sentences of a head are not cut; a heading of columns, which blanks begin, is.
+        let mut fit = Fit::new(Vec::new(), 4);
+        fit.write_all(b"# lost 5\n#   abc\nabcdef\n").unwrap();
+        assert_eq!(String::from_utf8(fit.to).unwrap(), "# lost 5\n#  \u{2026}\nabc\u{2026}\n");
         // Colours take no columns, and end although their text is cut.
         let mut fit = Fit::new(Vec::new(), 4);
         fit.write_all("\x1b[36mabcd\x1b[39m\n\x1b[36mabcdef\x1b[39m\n\x1b[36mabcd\x1b[39me\n".as_bytes())

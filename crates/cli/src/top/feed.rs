@@ -27,6 +27,7 @@ impl Consumer for Feed<'_> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
             Record::Process(process) if process.id == 0 => self.switches.set_name(&process.comm),
+            Record::Kept(kept) => self.switches.set_kept(kept.calls.clone()),
             _ => self.live.record(record),
         }
         Ok(())

@@ -87,6 +87,7 @@ fn object(interval: &Interval, switches: &Switches, limit: Option<usize>) -> Val
         "functions_enabled": enabled,
         "functions_known": known,
         "cost": status.cost,
+        "kept": status.kept,
         "functions": interval.rows[..shown].iter().map(row).collect::<Vec<_>>(),
     })
 }

@@ -45,6 +45,8 @@ pub struct Status {
     pub functions: (usize, usize),
     /// The cost of tracing in the last interval, as a share of the program's own time.
     pub cost: Option<f64>,
+    /// The calls that are kept, as in `only calls of handle and what it calls`; None: all.
+    pub kept: Option<String>,
 }
 
 #[derive(Default)]
@@ -103,6 +105,11 @@ impl Switches {
     /// Sets the name of the process.
     pub fn set_name(&self, name: &str) {
         name.clone_into(&mut self.content().status.name);
+    }
+
+    /// Sets which calls are kept from now on.
+    pub fn set_kept(&self, calls: Option<String>) {
+        self.content().status.kept = calls;
     }
 
     /// Returns the state of the process.

@@ -14,13 +14,14 @@ pub fn heading(status: &Status, interval: &Interval) -> String {
     let (on, all) = status.functions;
     let cost = status.cost.map(|cost| format!(", tracing costs {}", share(cost))).unwrap_or_default();
     format!(
-        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}",
+        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}{}",
         one_line(&status.name),
         status.pid,
         count(interval.rate(interval.events) as u64),
         count(interval.lost),
         counted(on as u64, "function"),
         count(all.saturating_sub(on) as u64),
+        kept(status.kept.as_deref()),
     )
 }
 
@@ -34,14 +35,20 @@ pub fn heading_of_all(all: &[Status], interval: &Interval) -> String {
     let cost = all.iter().filter_map(|status| status.cost).reduce(f64::max);
     let cost = cost.map(|cost| format!(", tracing costs up to {}", share(cost))).unwrap_or_default();
     format!(
-        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}",
+        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}{}",
         counted(all.len() as u64, "process"),
         names.join(", "),
         count(interval.rate(interval.events) as u64),
         count(interval.lost),
         counted(on as u64, "function"),
         count(known.saturating_sub(on) as u64),
+        kept(all.iter().find_map(|status| status.kept.as_deref())),
     )
+}
+
+/// Returns the part of the heading about calls that are left out.
+fn kept(calls: Option<&str>) -> String {
+    calls.map_or(String::new(), |calls| format!(", only calls {}", one_line(calls)))
 }
 
 /// Returns a share as text; a small share is not shown as 0.

@@ -19,6 +19,7 @@ use crate::command_line::table::LOOKING;
 use crate::command_line::values;
 use crate::input;
 use crate::observed::ObservedProcess;
+use crate::terminal::output::Output;
 use crate::terminal::progress::Progress;
 use crate::terminal::units::bytes;
 use crate::top::{self, several, several::Watching};
@@ -106,12 +107,16 @@ fn save(path: &Path, page: &Path, arguments: &Arguments) -> Result<()> {
     progress.finish();
     let base = base.map(|(title, base)| compared(title, base, &explorer, &mut |_| {})).transpose()?;
     let saved = save::page(&explorer, base.as_ref(), &path.display().to_string())?;
-    let is_standard = is_standard(page);
-    let (name, written) = match is_standard {
-        true => ("standard output".to_owned(), io::stdout().write_all(saved.text.as_bytes())),
-        false => (page.display().to_string(), std::fs::write(page, &saved.text)),
+    let name = if is_standard(page) { "standard output".to_owned() } else { page.display().to_string() };
+    let written = || -> Result<()> {
+        if is_standard(page) {
+            return Ok(io::stdout().write_all(saved.text.as_bytes())?);
+        }
+        let mut out = Output::at(page.to_owned())?;
+        out.write_all(saved.text.as_bytes())?;
+        out.finish()
     };
-    written.with_context(|| name.clone())?;
+    written().with_context(|| name.clone())?;
     tell!("calltap: {} in {name}. {}", bytes(saved.text.len() as u64), saved.note);
     Ok(())
 }
