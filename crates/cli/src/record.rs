@@ -162,6 +162,9 @@ const EVENTS: [&str; 3] = ["sched", "syscalls", "faults"];
 fn events(arguments: &Arguments) -> Result<[bool; 3]> {
     let text = arguments.text("events").unwrap_or_default();
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    if arguments.is_given("events") && words.is_empty() {
+        bail!("--events: '{text}' is none of sched, syscalls, faults");
+    }
     if let Some(word) = words.iter().find(|word| !EVENTS.contains(word)) {
         bail!("--events: '{word}' is none of sched, syscalls, faults");
     }
@@ -195,13 +198,19 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
         let flag = flags.into_iter().find(is_given).unwrap_or("graph");
         bail!("--{flag} needs calls and returns: add '--tracer function_graph'");
     }
+    let reads = !words.arguments.is_empty() || !words.results.is_empty();
+    if reads && !has(TracerKind::Function) && !has(TracerKind::FunctionGraph) {
+        bail!(
+            "-A and -R need recorded calls, and '--tracer profile' has their sums alone: add '--tracer function_graph'"
+        );
+    }
     if words.futures && has(TracerKind::Profile) {
         bail!("--async and '--tracer profile' exclude each other: both keep a call's data in the same word");
     }
     if words.futures && !has(TracerKind::FunctionGraph) {
         bail!("--async needs the ends of polls: add '--tracer function_graph'");
     }
-    if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
+    if clock == Clock::Sparse && (words.futures || reads) {
         bail!("'--clock sparse' excludes --async, -A and -R: its events have no room for values");
     }
     if !words.python.is_empty() && !has(TracerKind::FunctionGraph) {

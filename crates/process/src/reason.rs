@@ -127,7 +127,7 @@ calltap_sites::reasons! {
     Unreadable = "unreadable",
         "its program cannot be read", "see permissions.md";
     UnwinderSymbolsMissing = "unwinder-unknown",
-        "its unwinder is linked in, without a symbol of the function that registers frames", "start it with calltap record -- PROGRAM";
+        "its unwinder is linked in, without a symbol of the function that registers frames", "link it dynamically, or keep its symbols";
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
     FollowsJumps = "follows-jumps",

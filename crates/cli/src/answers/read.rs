@@ -133,6 +133,11 @@ impl Read {
 
 /// Returns the widths of a histogram's buckets, as `--linear` and `--each` ask for.
 pub fn widths(arguments: &Arguments) -> Result<Widths> {
+    if arguments.is_set("each") && arguments.is_given("linear") {
+        bail!(
+            "--each and --linear exclude each other: one has a line for each value, the other one for each step"
+        );
+    }
     if arguments.is_set("each") || arguments.text("by").as_deref() == Some("value") {
         return Ok(Widths::Each);
     }

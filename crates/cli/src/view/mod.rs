@@ -67,6 +67,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn trace(arguments: &Arguments) -> Result<PathBuf> {
     let path = arguments.shown().unwrap_or_else(|| "calltap.data".into());
     arguments.refuse_with_trace(LOOKING, &path)?;
+    if arguments.is_given("idle") {
+        bail!(
+            "{}: --idle needs '-p PID': a trace needs no tracing that could be switched off",
+            path.display()
+        );
+    }
     Ok(path)
 }
 

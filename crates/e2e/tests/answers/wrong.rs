@@ -185,7 +185,7 @@ fn newcomers_mistakes_get_one_line_of_advice() {
             (&["count", g, "nap"], &[g, "is the last word"]),
             (&["histogram", "nap@", g], &["'nap@'", "'nap@arg1'"]),
             (&["import", g], &[g, "a trace of calltap already", "calltap report"]),
-            (&["merge", g, g], &["named twice"]),
+            (&["merge", g, g], &["is the same recording as"]),
             (&["diff", g, g, "--fail-if", "total>2x"], &["no function in parentheses", "total(f)>1.1x"]),
             (&["tracefs", "get", "@", "-p", p], &["no such control file", "calltap tracefs get"]),
             (&["tracefs", "mount", "/no/such/place"], &["/no/such/place", "mkdir"]),
@@ -217,6 +217,19 @@ fn empty_words_and_unsuitable_values_get_one_line_of_advice() {
             (&["record", "--repeat", "3", "-p", p], &["--repeat needs '-- PROGRAM'"]),
             (&["record", "--slow", "nap<1ms", "--", x], &["'nap<1ms'", "handle_request>10ms"]),
             (&["record", "--events", "sched,disk", "--", x], &["'disk'", "syscalls"]),
+            (&["record", "--events", "", "--", x], &["--events", "sched, syscalls, faults"]),
+            (&["record", "-F", "nap,", "--", x], &["--filter: the name of a function is empty"]),
+            (
+                &["record", "--tracer", "profile", "-A", "nap@arg1", "--", x],
+                &["-A and -R need recorded calls"],
+            ),
+            (&["record", "--snapshot-on", "exit", "--last", "0", "--", x], &["--last 0", "no calls"]),
+            (&["count", "*,!nap", g], &["'!nap'", "-N nap"]),
+            (&["report", "-F", "*,!nap", g], &["'!nap'", "calltap record -N nap"]),
+            (&["replay", "--to", "5", g], &["--to: no option of replay; is it --until?"]),
+            (&["histogram", "nap@arg1", g], &["does not have nap@arg1", "calltap record -A nap@arg1"]),
+            (&["histogram", "nap@arg1", "--each", "--linear", "5", g], &["--each and --linear exclude"]),
+            (&["view", g, "--idle", "5s"], &["--idle needs '-p PID'"]),
             (&["record", "-A", "nap@arg1/q", "--", x], &["'q' is no form", "d, u, x"]),
             (&["record", "-A", "nap@arg1/s999", "--", x], &["127 bytes"]),
             (&["record", "-A", "nap@retval", "--", x], &["belongs to -R"]),
@@ -244,6 +257,34 @@ fn empty_words_and_unsuitable_values_get_one_line_of_advice() {
             (&["completions", "bash"], &["is it --shell bash?"]),
             (&["merge", g, t], &[t, "not a trace.dat of trace-cmd"]),
         ]);
+    });
+}
+
+// A hard link and a copy are the same recording by another name.
+#[test]
+fn no_output_replaces_a_file_that_is_read() {
+    check_about_program(|[x, _, _, d]| {
+        let [trace, link, copy] = ["good.data", "link.data", "copy.data"].map(|name| format!("{d}/{name}"));
+        assert!(calltap_run(&["record", "-q", "-o", &trace, "--", x]).status.success());
+        std::fs::hard_link(&trace, &link).expect("a link");
+        std::fs::copy(&trace, &copy).expect("a copy");
+        let before = [&trace, x].map(|path| std::fs::read(path).expect("a file"));
+        let (g, l, c) = (trace.as_str(), link.as_str(), copy.as_str());
+        let says = &["the command reads this file", "name another file"][..];
+        check_all(&[
+            (&["report", g, "-o", g], says),
+            (&["export", g, "--to", "csv", "-o", l], says),
+            (&["replay", "-i", g, "-o", g], says),
+            (&["latency", "nap", g, "-o", g], says),
+            (&["diff", g, c, "-o", c], says),
+            (&["view", g, "--save", g], says),
+            (&["view", g, "--base", c, "--save", c], says),
+            (&["merge", g, c, "-o", g], says),
+            (&["record", "-o", x, "--", x], says),
+            (&["merge", g, l], &["is the same recording as"]),
+            (&["merge", g, c], &["is the same recording as"]),
+        ]);
+        assert!([&trace, x].map(|path| std::fs::read(path).expect("a file")) == before);
     });
 }
 

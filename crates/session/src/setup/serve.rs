@@ -52,6 +52,7 @@ pub(crate) fn with_planner<T>(
         selector: Some(selector),
         check: &check,
         accepted,
+        follow: options.follow,
         mode: options.patch_mode,
         quiet: matches!(options.subject, Subject::Program(_)) || options.follow,
         discovery: options.discovery,

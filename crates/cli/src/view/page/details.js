@@ -18,6 +18,8 @@ const loadStates = newest(async call => [call, await ask("states", { thread: cal
 let call = null;
 let shown = null;
 let bar = null;
+// The call that was described last.
+let seen = null;
 
 function numbers(one) {
   const all = [["calls", count(one.calls)]];
@@ -36,6 +38,9 @@ async function drawCall() {
   if (call !== mine) return;
   const length = `${mine.cut ? "at least " : ""}${time(mine.length)}`;
   place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${when(mine.start)}`)), ...(states ? parts(states) : []), ...(shown?.values ? [values(mine)] : []), ...explain(mine));
+  // A call that is chosen in the list below is described above it.
+  if (mine !== seen) place.scrollIntoView({ block: "nearest" });
+  seen = mine;
 }
 
 // Draws bars on a logarithmic scale of time; heights are square roots, so that few slow calls are

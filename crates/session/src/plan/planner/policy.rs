@@ -31,6 +31,9 @@ pub(crate) struct Policy<'a> {
     pub check: &'a Check<'a>,
     /// Called once the selection and the requested values are valid.
     pub accepted: &'a (dyn Fn() + Send + Sync),
+    /// Whether programs that are executed later are traced, too: values that the first program does
+    /// not have may be theirs.
+    pub follow: bool,
     /// How running code is changed.
     pub mode: PatchMode,
     /// Whether all calls of the profiling function become NOPs before the program runs, selected or
@@ -56,6 +59,7 @@ impl<'a> Policy<'a> {
             selector: None,
             check: &|_| Ok(()),
             accepted: &|| {},
+            follow: false,
             mode: PatchMode::default(),
             quiet: false,
             discovery: Discovery::AtLoad,

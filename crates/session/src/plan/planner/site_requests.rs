@@ -206,7 +206,7 @@ impl<'a> Planner<'a> {
             return Err(Error::Python { interpreter, why });
         }
         match self.values.trouble.take() {
-            Some(NotRead { name, why, .. }) if !self.values.read => {
+            Some(NotRead { name, why, .. }) if !self.values.read && !self.policy.follow => {
                 Err(calltap_selection::Error::Values { name, why }.into())
             }
             trouble => {
