@@ -12,6 +12,8 @@ const LIVE = [
   ["is", "On", "Switches the function in the running process"], ["rate", "Calls/s", "In the last interval"], ["share", "Time %", "In it and in what it calls, of the last interval"],
   ["nowAvg", "Average", "In the last interval"], ["nowMax", "Longest", "In the last interval"], ["calls", "Calls", "Among the newest events"], ["p99", "p99", "Among the newest events"],
 ];
+// Columns that a narrow table leaves out, unless it is sorted by them: the details have them, too.
+const DETAILS = ["avg", "p50", "p99", "max", "nowMax"];
 const STEP = 400;
 
 const [head, body] = [document.querySelector("#functions thead"), document.querySelector("#functions tbody")];
@@ -20,6 +22,8 @@ let down = true;
 let limit = STEP;
 
 const columns = () => state.live ? LIVE : state.summary.switched ? [...FILE.slice(0, 2), ...SWITCHED, ...FILE.slice(2)] : FILE;
+
+const isDetail = key => DETAILS.includes(key) && key !== sort;
 
 function value(one, key) {
   const untimed = !one.timed && !["calls", "rate", "share", "nowAvg", "nowMax", "is"].includes(key);
@@ -57,7 +61,7 @@ function draw() {
   const all = [...(state.scoped || state.functions).values()];
   const timed = all.some(one => one.timed);
   sort ||= state.live ? "rate" : timed ? "total" : "calls";
-  const title = ([key, text, why]) => make("th", { scope: "col", class: key === "name" || key === "module" || key === "is" ? "text" : "", "aria-sort": key === sort ? (down ? "descending" : "ascending") : null },
+  const title = ([key, text, why]) => make("th", { scope: "col", class: key === "name" || key === "module" || key === "is" ? "text" : isDetail(key) ? "detail" : "", "aria-sort": key === sort ? (down ? "descending" : "ascending") : null },
     make("button", { title: why || "", onclick: () => order(key) }, text));
   const focused = document.activeElement?.closest?.("#functions") ? document.activeElement : null;
   const place = focused && { row: focused.closest("tr")?.dataset.f, kind: focused.getAttribute("role"), title: focused.closest("th") && focused.textContent };
@@ -70,6 +74,7 @@ function draw() {
     const swatch = make("span", { class: "swatch" });
     swatch.style.background = colour(one.f);
     const cells = columns().map(([key]) => cell(one, key));
+    columns().forEach(([key], at) => cells[at].classList.toggle("detail", isDetail(key)));
     const name = make("td", { class: "text name", title: one.name }, swatch, make("button", { onclick: event => { event.stopPropagation(); select(one.f, "table"); } }, one.short));
     return make("tr", { "data-f": one.f, "aria-selected": one.f === state.selected, onclick: () => select(one.f, "table") },
       ...cells.splice(0, state.live ? 1 : 0), name, ...cells, make("td", { class: "text soft" }, one.module));
