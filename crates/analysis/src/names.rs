@@ -2,7 +2,7 @@
 
 use crate::colours::Colours;
 use crate::units::one_line;
-use calltap_names::{ShortNames, Word, demangle, file_name, is_named};
+use calltap_names::{ShortNames, Word, demangle, file_name, is_named, selects};
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -90,6 +90,11 @@ impl<'a> Names<'a> {
             let module = self.meta.modules.get(described.module as usize);
             is_named(word, described.names(), module.map(Module::names))
         })
+    }
+
+    /// Whether a list of words selects the function.
+    pub fn selects(&self, site: SiteId, words: &[Word]) -> bool {
+        selects(words, |word| self.is(site, word))
     }
 
     /// Returns the file name of the function's module, without directories.

@@ -5,8 +5,7 @@ use crate::columns;
 use crate::error::NotOneOf;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
-use calltap_names::file_name;
-use calltap_names::{ModuleNames, Word, demangle, is_named};
+use calltap_names::{ModuleNames, Word, demangle, file_name, is_named, selects};
 use calltap_trace::{Meta, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -113,7 +112,7 @@ pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Wr
     let wanted = |row: &Row| {
         let module = ModuleNames { file: &row.module, link: row.link.as_deref() };
         let matches = |word: &Word| is_named(word, [row.function.as_str()].into_iter(), Some(module));
-        options.filter.is_empty() || options.filter.iter().any(matches)
+        options.filter.is_empty() || selects(&options.filter, matches)
     };
     let mut rows: Vec<Row> = rows.into_iter().filter(wanted).collect();
     for row in &mut rows {

@@ -120,7 +120,7 @@ fn options(arguments: &Arguments) -> Result<diff::Options> {
         columns: view_flags::list(arguments, "columns")?,
         sort: arguments.text("sort").unwrap_or_default().parse().map_err(anyhow::Error::msg)?,
         all: arguments.is_set("all"),
-        filter: arguments.names("function").iter().map(|word| Word::new(word)).collect(),
+        filter: arguments.names("function").iter().map(|word| Word::listed(word)).collect(),
         limit: arguments.number("limit")?,
         min_change: values::share_of(arguments, "min-change")?.unwrap_or(0.0),
         conditions: conditions.collect::<Result<_>>()?,

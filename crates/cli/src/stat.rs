@@ -21,7 +21,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let sort = arguments.text("sort").unwrap_or_default();
     let options = stat::Options {
         sort: sort.parse().map_err(anyhow::Error::msg)?,
-        filter: arguments.names("function").iter().map(|word| Word::new(word)).collect(),
+        filter: arguments.names("function").iter().map(|word| Word::listed(word)).collect(),
         limit: arguments.number("limit")?,
         linker_names: arguments.is_set("linker-names"),
         short_names: output::is_short(arguments),

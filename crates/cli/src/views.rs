@@ -184,7 +184,7 @@ impl View<'_> {
         let options = report::Options {
             sort: sort.parse().map_err(anyhow::Error::msg)?,
             columns: list(self.arguments, "columns")?,
-            filter: globs.iter().map(|word| Word::new(word)).collect(),
+            filter: globs.iter().map(|word| Word::listed(word)).collect(),
             by_thread: self.arguments.is_set("by-thread"),
             limit: self.arguments.number("limit")?,
             linker_names: self.linker_names,
@@ -236,7 +236,7 @@ impl View<'_> {
         let words = self.arguments.names("function");
         words.iter().try_for_each(|word| must_match(self.source.meta(), word))?;
         let options = graph::Options {
-            functions: words.iter().map(|word| Word::new(word)).collect(),
+            functions: words.iter().map(|word| Word::listed(word)).collect(),
             depth: self.levels()?,
             json: self.arguments.format().as_deref() == Some("json"),
             min_percent: min_percent(self.arguments)?,
@@ -280,7 +280,7 @@ impl View<'_> {
             by,
             linker_names: self.linker_names,
             version,
-            functions: globs.iter().map(|word| Word::new(word)).collect(),
+            functions: globs.iter().map(|word| Word::listed(word)).collect(),
             trace_id: self.arguments.text("trace-id"),
             ..export::Options::default()
         };

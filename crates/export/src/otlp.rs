@@ -34,7 +34,7 @@ pub fn otlp(
 ) -> Result<Totals, Error> {
     let meta = source.meta();
     let names = Names::new(meta, options.linker_names);
-    let is_chosen = |site: u32| options.functions.iter().any(|glob| names.is(SiteId(site), glob));
+    let is_chosen = |site: u32| names.selects(SiteId(site), &options.functions);
     let chosen = (0..meta.sites.len() as u32).map(is_chosen).collect();
     let session = meta.session.as_ref();
     let (realtime, monotonic) =

@@ -26,7 +26,7 @@ pub use polls::{Polled, dropped, first_parameter, is_type, poll, wakes, without_
 pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;
 pub use short::{ShortNames, in_message, last_parts};
-pub use word::{Word, split_list};
+pub use word::{Word, selects, split_list};
 
 /// Whether a word names a function with these linker symbols in a module of these names.
 pub fn is_named<'a>(

@@ -2,7 +2,7 @@
 
 use crate::function::FunctionNames;
 use crate::set::GlobSet;
-use crate::word::{Word, split_list};
+use crate::word::{Word, selects, split_list};
 use proptest::prelude::*;
 
 /// Linker symbols: C, C++, Rust in both manglings, and compiler-made clones and pieces.
@@ -108,6 +108,28 @@ fn a_pattern_of_several_parts_names_a_subtree() {
     }
     for word in ["sv::*", "svc::*::run", "et::*", "net::*::send::*", "net::proto", "svc::send"] {
         assert!(!is(word, send), "{word}");
+    }
+}
+
+#[test]
+fn the_last_word_of_a_list_decides() {
+    let selected = |words: &[&str], function: &str| {
+        let words: Vec<Word> = words.iter().map(|word| Word::listed(word)).collect();
+        selects(&words, |word| word.matches(&FunctionNames::new([function], None)))
+    };
+    for (words, expected) in [
+        (&["*", "!leaf"][..], [true, false]),
+        (&["!leaf"], [true, false]),
+        (&["!leaf", "leaf"], [true, true]),
+        (&["leaf", "!*"], [false, false]),
+        (&["leaf"], [false, true]),
+        (&[], [false, false]),
+    ] {
+        assert_eq!(["main", "leaf"].map(|function| selected(words, function)), expected, "{words:?}");
+        // A set of words that commands which trace use has the same rule.
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let has = |function| GlobSet::new(&words).has(&FunctionNames::new([function], None));
+        assert_eq!(["main", "leaf"].map(has), expected, "{words:?}");
     }
 }
 

@@ -13,6 +13,8 @@ const MOD: &str = ":mod:";
 pub struct Word {
     /// The user's text.
     text: String,
+    /// Whether it removes functions from a list ([`selects`]).
+    excludes: bool,
     /// The whole text as a pattern, as names with a single colon exist.
     raw: Option<Glob>,
     module: Option<Module>,
@@ -24,6 +26,13 @@ pub struct Word {
     pub(crate) dotted: Option<dotted::LastParts>,
     /// The word without an ending that the names of some functions do not have.
     bare: Option<(Ending, Box<Word>)>,
+}
+
+/// Whether a list of words selects a function: the last word that names it decides. A list that
+/// begins with an exclusion excludes from all functions. `is`: whether a word names the function.
+pub fn selects(words: &[Word], is: impl Fn(&Word) -> bool) -> bool {
+    let last = words.iter().rev().find(|word| is(word));
+    last.map_or(words.first().is_some_and(|word| word.excludes), |word| !word.excludes)
 }
 
 /// The ending of a word, and of which functions the rest is a name.
@@ -74,6 +83,7 @@ impl Word {
         if let Some(name) = text.strip_prefix('=') {
             return Word {
                 text: text.to_owned(),
+                excludes: false,
                 raw: None,
                 module: None,
                 whole: Glob::new(name),
@@ -90,7 +100,15 @@ impl Word {
             .map(|(shape, text)| (shape, Glob::new(&text)));
         let bare = Ending::split(text).map(|(ending, name)| (ending, Box::new(Word::new(name))));
         let (whole, dotted) = (Glob::new(pattern), dotted::LastParts::of(pattern));
-        Word { text: text.to_owned(), raw, module, whole, short, dotted, bare }
+        Word { text: text.to_owned(), excludes: false, raw, module, whole, short, dotted, bare }
+    }
+
+    /// Compiles a word of a list, in which `!` in front excludes functions.
+    pub fn listed(text: &str) -> Word {
+        match text.strip_prefix('!') {
+            Some(rest) => Word { text: text.to_owned(), excludes: true, ..Word::new(rest) },
+            None => Word::new(text),
+        }
     }
 
     /// Returns the word for the function with exactly this linker symbol.

@@ -13,7 +13,7 @@ use crate::off::Off;
 use crate::stamp::Stamp;
 use crate::symbols::generations;
 use crate::values::FormattedValue;
-use calltap_names::{ShortNames, Word, demangle, file_name, is_named};
+use calltap_names::{ShortNames, Word, demangle, file_name, is_named, selects};
 use calltap_trace::{
     Batch, Captured, ClockKind, ClockMap, ClockPair, Kept, Meta, Module, Record, Session, Site, SiteId,
     Thread, ThreadId,
@@ -200,11 +200,11 @@ impl QueryContext {
                 |name: &&str| self.globs.iter().any(|word| is_named(word, [*name].into_iter(), modules));
             // The name that the user typed is preferred over the others of the same function.
             let name = [site.name.as_str()].into_iter().chain(site.names()).find(asked);
-            let wanted = self.globs.is_empty() || name.is_some();
             let name = name.unwrap_or(&site.name);
             let name = if self.linker_names { name.to_owned() } else { demangle(name) };
             let names =
                 |word: &Word| is_named(word, [site.name.as_str()].into_iter().chain(site.names()), modules);
+            let wanted = self.globs.is_empty() || selects(&self.globs, names);
             let asked = (0..self.globs.len()).filter(|at| names(&self.globs[*at])).collect();
             self.functions.push(Described { shown: name.clone(), name, module, wanted, asked });
         }

@@ -29,7 +29,7 @@ use crate::names::Names;
 use crate::sources::drive::Progress;
 use crate::sources::source::Source;
 use crate::tree::Totals;
-use calltap_names::{ShortNames, Word};
+use calltap_names::{ShortNames, Word, selects};
 use calltap_trace::ClockKind;
 use evidence::Mean;
 use functions::Function;
@@ -196,7 +196,7 @@ pub fn collect(
 fn passes(function: &Function, options: &Options) -> bool {
     options.filter.is_empty() || {
         let names = function.names();
-        options.filter.iter().any(|word| word.matches(&names))
+        selects(&options.filter, |word| word.matches(&names))
     }
 }
 

@@ -119,8 +119,7 @@ fn write_json(
 
 /// Returns the callers and callees of the functions that match.
 fn find(paths: &paths::Paths, names: &Names<'_>, words: &[Word]) -> Result<FunctionGraph, Error> {
-    let is_target =
-        |node| matches!(paths.of(node), Of::Site(site) if words.iter().any(|word| names.is(site, word)));
+    let is_target = |node| matches!(paths.of(node), Of::Site(site) if names.selects(site, words));
     function::find(paths, is_target).ok_or_else(|| no_such_function(paths, names, &words[0]))
 }
 

@@ -150,10 +150,7 @@ pub(crate) fn same_functions(source: &dyn Source, names: &Names<'_>) -> Vec<usiz
 fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool> {
     (0..=source.meta().sites.len() as u32)
         .map(SiteId)
-        .map(|site| {
-            let matching = |glob: &calltap_names::Word| names.is(site, glob);
-            options.filter.is_empty() || options.filter.iter().any(matching)
-        })
+        .map(|site| options.filter.is_empty() || names.selects(site, &options.filter))
         .collect()
 }
 

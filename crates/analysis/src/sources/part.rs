@@ -141,7 +141,7 @@ fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
     }
     let names = Names::new(source.meta(), false);
     let named = |words: &[Word]| -> Vec<bool> {
-        let is = |site| words.iter().any(|word| names.is(SiteId(site), word));
+        let is = |site| names.selects(SiteId(site), words);
         (0..source.meta().sites.len() as u32).map(is).collect()
     };
     let tick = |ns: u64| first_tick(ns, |ticks| source.to_ns(ticks));

@@ -49,7 +49,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let mut words = arguments.words("operand");
     let subject = QuestionSubject::new(arguments, &mut words, arguments.words("program"))?;
     let kind = Kind::new(name, arguments, words, matches!(subject, QuestionSubject::File(_)))?;
-    let globs = kind.asked().map(|word| Word::new(word)).collect();
+    let globs = kind.asked().map(|word| Word::listed(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(subject, QuestionSubject::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration needs '-p PID': a program that calltap starts is watched until it ends");
@@ -78,7 +78,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let known = known_of(arguments, QueryContext::new(globs, linker_names, Some(lookup::in_files(root))));
     let mut words = kind.words(arguments);
     select::add_futures(&mut words, &subject)?;
-    let selection = ParsedSelection::about(&words, arguments.is_set("later"), kind.required())?;
+    let selection = ParsedSelection::about(&words, arguments.is_set("later"), &kind.required())?;
     let options = Options {
         buffer_size: values::buffer_size(arguments)?,
         wait: values::time(MAX_WAIT)?,

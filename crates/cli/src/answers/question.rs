@@ -146,9 +146,6 @@ impl Kind {
         if functions.iter().any(String::is_empty) {
             bail!("the name of a function is empty");
         }
-        if let Some(excluded) = functions.iter().find_map(|word| word.strip_prefix('!')) {
-            bail!("'!{excluded}': calltap {name} takes no '!'; '-N {excluded}' leaves functions out");
-        }
         if let Some(items) = arguments.texts("arguments").iter().find(|items| items.contains('@')) {
             bail!(
                 "-A '{items}': values belong to the watched functions, and are named without them: '-A arg1/s'"
@@ -184,8 +181,13 @@ impl Kind {
 
     /// Returns the globs that must match functions. With Python functions a glob may match those
     /// only, which are known when they are called.
-    pub fn required(&self) -> &[String] {
-        &self.functions
+    pub fn required(&self) -> Vec<String> {
+        self.included().cloned().collect()
+    }
+
+    /// Returns the words that do not exclude functions.
+    fn included(&self) -> impl Iterator<Item = &String> {
+        self.functions.iter().filter(|word| !word.starts_with('!'))
     }
 
     /// Returns an empty answer. `live`: intermediate results are shown.
@@ -273,17 +275,20 @@ impl Kind {
         if let Query::Watch = self.query {
             let all = |items: &str| if items == "all" { String::new() } else { format!("@{items}") };
             let rule = |items: &String| {
-                self.functions.iter().map(|glob| format!("{glob}{}", all(items))).collect::<Vec<_>>()
+                self.included().map(|glob| format!("{glob}{}", all(items))).collect::<Vec<_>>()
             };
             words.arguments = arguments.texts("arguments").iter().flat_map(rule).collect();
             if arguments.is_set("results") && self.read.results.is_empty() {
-                words.results.clone_from(&self.functions);
+                words.results = self.required();
             }
         }
         words.arguments.extend(self.read.arguments.iter().cloned());
         words.results.extend(self.read.results.iter().cloned());
         if let Some(bytes) = self.stack_bytes {
-            let functions = if self.functions.is_empty() { &["*".to_owned()][..] } else { &self.functions };
+            let mut functions = self.required();
+            if functions.is_empty() {
+                functions.push("*".to_owned());
+            }
             words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
         }
         match self.query {
@@ -291,7 +296,7 @@ impl Kind {
             // name may be one of either.
             _ if !self.python.is_empty() => {
                 let is_name = |glob: &&String| Word::new(glob).is_exact();
-                words.filter.extend(self.functions.iter().filter(is_name).cloned());
+                words.filter.extend(self.included().filter(is_name).cloned());
             }
             // Every function that may be a caller is traced.
             Query::Stacks if self.stack_bytes.is_none() => {

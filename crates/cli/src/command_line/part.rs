@@ -33,7 +33,7 @@ pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool, functions
         bail!("--longer: the trace has no times (--clock counter)");
     }
     check_times(source, from, until)?;
-    let words = |words: &[String]| words.iter().map(|word| Word::new(word)).collect();
+    let words = |words: &[String]| words.iter().map(|word| Word::listed(word)).collect();
     Ok(Which {
         threads: threads(source, &arguments.texts("thread"))?,
         from,

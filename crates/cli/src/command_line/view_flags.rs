@@ -10,10 +10,7 @@ use std::str::FromStr;
 
 /// Returns an error, with the nearest names, if a pattern matches no function of the trace.
 pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
-    if let Some(excluded) = pattern.strip_prefix('!') {
-        bail!("'{pattern}': '!' excludes functions while calls are recorded: 'calltap record -N {excluded}'");
-    }
-    let (word, names) = (Word::new(pattern), Names::new(meta, false));
+    let (word, names) = (Word::listed(pattern), Names::new(meta, false));
     if meta.sites.iter().any(|site| names.is(site.id, &word)) {
         return Ok(());
     }

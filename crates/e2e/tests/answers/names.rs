@@ -2,6 +2,7 @@
 //! which are on.
 
 use calltap_e2e::*;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -74,6 +75,39 @@ fn names_on_a_terminal_are_short_and_in_full_elsewhere() {
     terminal.wait_for("handle_request(Request&)");
     assert!(end_of(terminal.child).success());
     assert!(calltap_run(&["report", &trace]).stdout.contains("handle_request(Request&)"));
+}
+
+// In live questions, questions about a trace, and views of it.
+#[test]
+fn an_exclusion_has_one_meaning_everywhere() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let [path, trace] = [program.path.clone(), program.directory().join("all.data")]
+        .map(|path| path.to_string_lossy().into_owned());
+    assert!(calltap_run(&["record", "-q", "-o", &trace, "--", &path]).status.success());
+    let functions = |words: &[&str]| {
+        let run = calltap_run(words);
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let rows = answer.as_array().or(answer["functions"].as_array()).expect("rows");
+        let names = rows.iter().map(|row| row["function"].as_str().expect("a name").to_owned());
+        names.collect::<BTreeSet<String>>()
+    };
+    let all = functions(&["report", "--json", &trace]);
+    assert!(all.contains("nap") && all.contains("main"), "{all:?}");
+    let others: BTreeSet<String> = all.iter().filter(|name| *name != "nap").cloned().collect();
+    for words in ["*,!nap", "!nap", "nap,*,!nap"] {
+        assert_eq!(functions(&["report", "--json", "-F", words, &trace]), others, "{words}");
+        assert_eq!(functions(&["count", "--json", words, &trace]), others, "{words}");
+        let answer = program.directory().join("count.json").to_string_lossy().into_owned();
+        assert!(calltap_run(&["count", "--json", "-o", &answer, words, "--", &path]).status.success());
+        let counted: Value =
+            serde_json::from_slice(&std::fs::read(&answer).expect("an answer")).expect("JSON");
+        let rows = counted["functions"].as_array().expect("rows");
+        assert!(
+            rows.iter().all(|row| row["function"] != "nap") && rows.len() >= others.len(),
+            "{words}: {counted}"
+        );
+    }
 }
 
 #[test]
