@@ -111,6 +111,11 @@ impl Word {
         }
     }
 
+    /// Whether the word removes functions from a list.
+    pub fn excludes(&self) -> bool {
+        self.excludes
+    }
+
     /// Returns the word for the function with exactly this linker symbol.
     pub fn exactly(symbol: &str) -> String {
         format!("={}", Glob::escape(symbol))

@@ -252,7 +252,7 @@ impl QueryContext {
     /// Returns the globs that match no traced function; of Python, only called ones are known.
     pub fn unmatched(&self) -> Vec<String> {
         let has = |glob: usize| self.functions.iter().any(|function| function.asked.contains(&glob));
-        let all = self.globs.iter().enumerate().filter(|(glob, _)| !has(*glob));
+        let all = self.globs.iter().enumerate().filter(|(glob, word)| !has(*glob) && !word.excludes());
         all.map(|(_, word)| word.text().to_owned()).collect()
     }
 

@@ -14,6 +14,7 @@ use crate::units::{counted, duration};
 use calltap_names::Word;
 use calltap_trace::{
     Batch, FunctionRules, GoroutineRun, Incident, KernelLog, Meta, Sieve, Sifting, SiteId, Switch, ThreadId,
+    Waking,
 };
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -369,6 +370,15 @@ impl Source for Part<'_> {
 
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
         self.source.switches(thread)
+    }
+
+    fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
+        let mut wakings = self.source.wakings(thread)?;
+        let span = self.thread_span(thread);
+        wakings
+            .entries
+            .retain(|waking| span.is_some_and(|(first, last)| (first..=last).contains(&waking.at)));
+        Ok(wakings)
     }
 
     fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
