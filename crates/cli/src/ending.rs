@@ -2,6 +2,7 @@
 
 use calltap_process::Error as ProcessError;
 use calltap_session::Error;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
@@ -52,6 +53,14 @@ pub fn refused(error: &Error) -> ExitCode {
         Error::Process(ProcessError::Program { exit_code, .. }) => ExitCode::from(*exit_code),
         _ => ExitCode::FAILURE,
     }
+}
+
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        let of_json = || cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        cause.downcast_ref::<io::Error>().map(io::Error::kind).or_else(of_json)
+    };
+    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }
 
 #[cfg(test)]

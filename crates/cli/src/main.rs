@@ -36,7 +36,6 @@ use anyhow::{Context, Result};
 use calltap_analysis::units::one_line;
 use clap::error::ErrorKind;
 use command_line::arguments::Arguments;
-use std::io;
 use std::process::ExitCode;
 use terminal::output::Output;
 
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
     match run(name, &Arguments::new(matches.clone())) {
         Ok(code) => code,
         // The reader of the output has closed it.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if ending::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<mount::AlreadyReported>() => ExitCode::FAILURE,
         Err(error) => {
             tell!("calltap: {}", one_line(&ending::line(&error)));
@@ -126,12 +125,4 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         view => views::run(view, arguments)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| {
-        let of_json = || cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
-        cause.downcast_ref::<io::Error>().map(io::Error::kind).or_else(of_json)
-    };
-    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }

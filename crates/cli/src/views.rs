@@ -7,6 +7,7 @@ use crate::answers::lookup::in_files;
 use crate::command_line::arguments::Arguments;
 use crate::command_line::part;
 use crate::command_line::view_flags::{list, must_match, table_format};
+use crate::ending::is_broken_pipe;
 use crate::input;
 use crate::stat;
 use crate::terminal::output::{self, Lines, Output};
@@ -95,11 +96,17 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     let part =
         Part::new(whole, part::which(&reader, arguments, depth_is_of_calls, form.leaves_out_functions())?);
     let source: &dyn Source = &part;
-    if !form.has_head(arguments) {
+    let shown = show(form, source, arguments);
+    // A refused command line has its line alone. A reader that has closed its end has read a part.
+    if !form.has_head(arguments) && shown.as_ref().err().is_none_or(is_broken_pipe) {
         say_part(source);
         warn_of_loss(source.meta());
         warn_of_left_out(source);
     }
+    shown
+}
+
+fn show(form: Form, source: &dyn Source, arguments: &Arguments) -> Result<()> {
     if form == Form::Dataset {
         return dataset(source, arguments);
     }

@@ -243,6 +243,7 @@ fn empty_words_and_unsuitable_values_get_one_line_of_advice() {
             (&["graph", "--min-percent", "x", g], &["--min-percent: 'x' is not a number"]),
             (&["diff", g, g, "--fail-if", "p50(nap)>1.5"], &["'1.5' is neither a ratio (1.1x) nor a time"]),
             (&["export", "--to", "otlp", g], &["--to otlp needs -F"]),
+            (&["export", "--by", "cpu", "--from", "0.001", g], &["--by needs '--to flamegraph'"]),
             (&["top", "-p", p, "--interval", "0"], &["--interval must be at least 10ms"]),
             (&["latency", "nap", "--linear", "0", g], &["'0' is not a width", "100us"]),
             (&["span", "nap@arg1..", g], &["'nap@arg1..'", "BEGIN@ITEM .. END@ITEM"]),
