@@ -55,6 +55,7 @@ pub fn refused(error: &Error) -> ExitCode {
     }
 }
 
+/// Whether the reader of the output has closed its end.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |cause: &(dyn std::error::Error + 'static)| {
         let of_json = || cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);

@@ -33,8 +33,8 @@ impl CutCalls {
         ENDINGS.iter().map(|ending| ending.name()).zip(self.0).filter(|(_, number)| *number > 0)
     }
 
-    /// Returns the numbers as text, `; of them without a duration: 2 left, 1 open at the end`; empty if
-    /// there are none.
+    /// Returns the numbers as text, `; of them without a duration: 2 left, 1 open at the end`;
+    /// empty if there are none.
     pub(super) fn text(&self) -> String {
         let number = |(name, number): (&str, u64)| {
             // A program that has ended runs no more: its calls were open at its end.

@@ -6,7 +6,7 @@ use crate::sources::source::Source;
 use crate::states::{State, states};
 use crate::units::duration;
 use calltap_names::printable;
-use calltap_trace::{Incident, IncidentKind, RunState, Thread, ThreadId, Waking};
+use calltap_trace::{Incident, IncidentKind, RunState, ThreadId, Waking};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,25 +33,20 @@ pub(super) enum Waker {
     Interrupt,
     /// calltap itself.
     Recorder,
-    /// A thread; its name is empty where it is not known.
+    /// A thread, and the name of its process; empty where that is not known.
     Thread { tid: u32, comm: String },
 }
 
 impl Waker {
     /// Returns the waker that a record of the kernel names.
-    fn of(source: &dyn Source, waking: &Waking) -> Waker {
-        let meta = source.meta();
-        if waking.interrupt {
-            return Waker::Interrupt;
+    fn of(source: &dyn Source, waking: Waking) -> Waker {
+        let Waking { interrupt, pid, tid, comm, .. } = waking;
+        let recorder = source.meta().kernel_events.as_ref().map_or(0, |events| events.recorder);
+        match interrupt {
+            true => Waker::Interrupt,
+            false if pid == recorder && pid != 0 => Waker::Recorder,
+            false => Waker::Thread { tid, comm },
         }
-        if meta.kernel_events.as_ref().is_some_and(|events| events.recorder == waking.pid && waking.pid != 0)
-        {
-            return Waker::Recorder;
-        }
-        // The name of a thread says more than that of its process.
-        let is_waker = |thread: &&Thread| thread.tid == waking.tid && thread.goroutine.is_none();
-        let comm = meta.threads.iter().find(is_waker).map_or(&waking.comm, |thread| &thread.comm);
-        Waker::Thread { tid: waking.tid, comm: comm.clone() }
     }
 
     fn text(&self) -> String {
@@ -63,12 +58,12 @@ impl Waker {
         }
     }
 
-    /// Returns the waker with the keys that `why` gives one.
+    /// Returns the waker as a JSON object.
     pub(super) fn json(&self) -> Value {
         match self {
             Waker::Interrupt => json!({ "kind": "interrupt" }),
             Waker::Recorder => json!({ "kind": "calltap" }),
-            Waker::Thread { tid, comm } => json!({ "kind": "thread", "thread": comm, "tid": tid }),
+            Waker::Thread { tid, comm } => json!({ "kind": "thread", "comm": comm, "tid": tid }),
         }
     }
 }
@@ -117,7 +112,7 @@ impl Waits {
         let all = [unknown(first, from)].into_iter().chain(known).chain([unknown(to, last)]);
         let states = all.filter(|state| state.state != RunState::Running && state.to > state.from).collect();
         let wakings = source.wakings(thread)?.entries;
-        let wakers = wakings.iter().map(|waking| (waking.at, Waker::of(source, waking))).collect();
+        let wakers = wakings.into_iter().map(|waking| (waking.at, Waker::of(source, waking))).collect();
         Ok(Waits { states, wakers, incidents, within })
     }
 

@@ -101,7 +101,8 @@ impl Arguments {
         self.words(name).pop().map(PathBuf::from)
     }
 
-    /// Refuses empty names of files, programs and functions, as a script passes them for an unset variable.
+    /// Refuses empty names of files, programs and functions, as a script passes them for an unset
+    /// variable.
     pub fn refuse_empty_names(&self, command: &str) -> anyhow::Result<()> {
         let has_empty = |flag: &&&str| self.words(flag).iter().any(|word| word.is_empty());
         if let Some(flag) = ["output", "input", "base", "save", "patch-log"].iter().find(has_empty) {
