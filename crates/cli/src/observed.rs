@@ -103,10 +103,10 @@ struct Feed<'a> {
 
 impl Consumer for Feed<'_> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
-        if let Record::Process(process) = record
-            && process.id == 0
-        {
-            self.seen.switches.set_name(&process.comm);
+        match record {
+            Record::Process(process) if process.id == 0 => self.seen.switches.set_name(&process.comm),
+            Record::Kept(kept) => self.seen.switches.set_kept(kept.calls.clone()),
+            _ => {}
         }
         let mut content = self.seen.content();
         content.live.record(record);

@@ -49,7 +49,12 @@ impl Recent {
         }
         let meta = Arc::make_mut(&mut self.meta);
         match record.clone() {
-            Record::Session(session) => meta.session = Some(session),
+            Record::Session(session) => {
+                meta.conditions.clone_from(&session.conditions);
+                meta.session = Some(session);
+            }
+            Record::Conditions { conditions } => meta.conditions.extend(conditions),
+            Record::Kept(kept) => meta.kept.push(kept),
             Record::Process(process) => put(&mut meta.processes, process.id, process),
             Record::Thread(thread) => put(&mut meta.threads, thread.id.0, thread),
             Record::Module(module) => put(&mut meta.modules, module.id, module),
@@ -211,9 +216,10 @@ impl Source for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::left_out;
     use crate::sources::drive::run_by_thread;
     use crate::tree::Call;
-    use calltap_trace::{SiteId, Thread};
+    use calltap_trace::{Kept, SiteId, Thread};
 
     #[derive(Default)]
     struct Calls(Vec<(u32, u64, u64)>);
@@ -251,7 +257,10 @@ mod tests {
         recent.events(&batch(&[event(10, 1, entry), event(12, 1, exit)]));
         recent.events(&batch(&[event(20, 1, entry), event(23, 1, exit)]));
         recent.events(&batch(&[event(30, 1, entry), event(34, 1, exit), event(40, 0, exit)]));
+        let calls = Some("of f0 and what it calls".to_owned());
+        recent.record(&Record::Kept(Kept { from: None, calls }));
         let snapshot = recent.snapshot();
+        assert_eq!(left_out::sentences(&snapshot).len(), 1);
         assert_eq!((snapshot.forgotten, snapshot.event_count()), (5, 3));
         assert_eq!(snapshot.thread_span(ThreadId(0)), Some((30, 40)));
         let mut calls = Calls::default();

@@ -22,10 +22,10 @@ use crate::terminal::screen::Screen;
 use crate::top::{self, screen, several, several::Watching, view::heading};
 use anyhow::{Result, bail};
 use app::App;
-use calltap_analysis::Source;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::timeline::Limits;
 use calltap_analysis::units::{counted, one_line};
+use calltap_analysis::{Source, left_out};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use screen_data::{Live, ScreenData};
@@ -67,8 +67,10 @@ fn file(path: PathBuf, short: bool) -> Result<()> {
     let meta = explorer.source.meta();
     let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries + loss.lost_exits).sum();
     let lost = if lost > 0 { format!(", LOST {}", counted(lost, "event")) } else { String::new() };
+    let left_out: String =
+        left_out::sentences(&explorer.source).iter().map(|sentence| format!("; {sentence}")).collect();
     let head = format!(
-        "{}: {}, {}{lost}",
+        "{}: {}, {}{lost}{left_out}",
         one_line(&path.display().to_string()),
         counted(explorer.totals.events, "event"),
         counted(explorer.totals.threads, "thread"),
