@@ -169,22 +169,7 @@ impl ParsedSelection {
                 )
             });
         }
-        // A function specialised for some callers has other arguments than its signature says.
-        let is_specialised = ALTERED.iter().any(|part| function.name.contains(part));
-        let is_altered = || is_specialised || typed().is_some_and(|types| types.is_altered(function.address));
-        let known = || {
-            let types = typed().filter(|_| !is_specialised)?;
-            let signature = types.signature(function.address)?;
-            let name = types.name(function.address);
-            Some(DescribedFunction { types, signature, name })
-        };
-        let (program, trouble) = match self.selector.values(function, module, &known) {
-            Ok(program) => (program, None),
-            Err(Reason::NoArguments | Reason::NoNames { .. }) if is_altered() => {
-                (None, Some(Reason::Altered))
-            }
-            Err(why) => (None, Some(why)),
-        };
+        let (program, trouble) = self.values(function, module, typed);
         Some(SiteRequest {
             tracers,
             hook_set,
@@ -194,6 +179,32 @@ impl ParsedSelection {
             cut: false,
             purpose: Purpose::Trace,
         })
+    }
+
+    /// Returns the program that reads values of a function's calls, or the reason why they are not
+    /// read.
+    fn values(
+        &self,
+        function: &Function,
+        module: ModuleNames<'_>,
+        typed: Typed<'_>,
+    ) -> (Option<Arc<Program>>, Option<Reason>) {
+        // A function specialised for some callers has other arguments than its signature says.
+        let is_specialised = ALTERED.iter().any(|part| function.name.contains(part));
+        let is_altered = || is_specialised || typed().is_some_and(|types| types.is_altered(function.address));
+        let known = || {
+            let types = typed().filter(|_| !is_specialised)?;
+            let signature = types.signature(function.address)?;
+            let name = types.name(function.address);
+            Some(DescribedFunction { types, signature, name })
+        };
+        match self.selector.values(function, module, &known) {
+            Ok(program) => (program, None),
+            Err(Reason::NoArguments | Reason::NoNames { .. }) if is_altered() => {
+                (None, Some(Reason::Altered))
+            }
+            Err(why) => (None, Some(why)),
+        }
     }
 
     /// Whether values of a function's calls are to be read.

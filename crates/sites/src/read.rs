@@ -74,7 +74,6 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let frames = frames::frames(&image, settled, &mut complaints);
     let entry = Svma(image.header.e_entry.get(Le));
     functions::add_frames(&mut functions, &frames, entry, module_name);
-    functions::end_in_sections(&mut functions, &image);
     let resolvers = resolvers::find(&image, &dynamic, &symbols, &mut functions);
     let records = records::read(&image, &dynamic, &functions, &mut complaints);
     let profiling = match discovery {
@@ -89,7 +88,8 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let mut next = u64::MAX;
     for (function, records) in functions.iter_mut().zip(&records).rev() {
         if functions::is_whole(function) {
-            rooms.decide(function, records, latest_end(function, next));
+            let end = latest_end(function, next).min(image.section_end(function.address.0));
+            rooms.decide(function, records, end);
         }
         next = function.address.0;
     }

@@ -1,8 +1,8 @@
 //! Detects that a traced program executes another program, so that calltap can suggest `--follow`.
 //!
 //! A thread polls `/proc` and sees most programs, with the names of their files. The kernel records
-//! all programs, by shorter names, where it allows it; elsewhere the exit record of the process (its
-//! name, and whether it had children) reveals those that ended between two polls.
+//! all programs, by shorter names, where it allows it. Elsewhere the exit record of the process
+//! (its name, and whether it had children) reveals those that ended between two polls.
 
 use crate::options::Options;
 use crate::plan::program::Program;

@@ -70,7 +70,8 @@ pub(crate) struct FunctionFacts<'f> {
     pub address: u64,
     /// Address of its possible site: its beginning, or behind an `endbr64`.
     pub at: u64,
-    /// End of its code, at the latest the beginning of the next function.
+    /// End of its code, at the latest the beginning of the next function, or the end of its
+    /// section: the linker's stubs lie behind `_init`.
     pub end: u64,
     /// Beginning of the next function.
     pub next: u64,
@@ -138,7 +139,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             n,
             address,
             at: self.sites[n],
-            end: lookup::end(functions, n),
+            end: lookup::end(functions, n).min(self.image.section_end(address)),
             next,
         }
     }

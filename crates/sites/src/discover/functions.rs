@@ -3,7 +3,6 @@
 use super::lookup::Lookup;
 use crate::address::Svma;
 use crate::elf::frames::Frame;
-use crate::elf::image::Image;
 use crate::elf::symbols::{Symbol, cold_parent};
 use crate::function::{Function, Role, Verdict};
 use calltap_names::{printable, printable_bytes};
@@ -43,20 +42,6 @@ pub(crate) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], entry:
     let unnamed = unnamed(functions, frames, entry, module);
     functions.extend(unnamed);
     functions.sort_by_key(|function| function.address);
-}
-
-/// Gives a function without a size that is the last one of its section the rest of the section, so
-/// that its code does not go on in the next section: the linker's stubs lie behind `_init`.
-pub(crate) fn end_in_sections(functions: &mut [Function], image: &Image<'_>) {
-    let mut next = u64::MAX;
-    for function in functions.iter_mut().rev() {
-        let start = function.address.0;
-        let end = image.section_end(start);
-        if function.size == 0 && end <= next && end != u64::MAX {
-            function.size = end - start;
-        }
-        next = start;
-    }
 }
 
 fn function(names: &[Symbol<'_>]) -> Function {

@@ -64,6 +64,8 @@ pub(crate) struct Image<'d> {
     pub segments: Vec<Segment>,
     /// Sections; empty if the file has no usable section headers.
     pub sections: Vec<Section<'d>>,
+    /// Beginnings and ends of the sections of code, in address order.
+    code: Vec<(u64, u64)>,
 }
 
 fn corrupt(what: impl Into<String>) -> Error {
@@ -97,7 +99,11 @@ impl<'d> Image<'d> {
             complaints.push(format!("{what}: only what the loader needs can be found, no trace sites"));
             Vec::new()
         });
-        Ok(Image { data, header, program_headers, segments, sections })
+        let of_code = sections.iter().filter(|section| section.is_code());
+        let range = |section: &Section<'_>| (section.address, section.address.saturating_add(section.size));
+        let mut code: Vec<(u64, u64)> = of_code.map(range).collect();
+        code.sort_unstable();
+        Ok(Image { data, header, program_headers, segments, sections, code })
     }
 
     /// Returns the first program header of a type.
@@ -137,10 +143,9 @@ impl<'d> Image<'d> {
     /// Returns the address behind the section of code that contains `address`; the highest one if
     /// there is none.
     pub(crate) fn section_end(&self, address: u64) -> u64 {
-        let code = self.sections.iter().filter(|section| section.is_code());
-        let mut ends = code.filter(|section| section.address <= address);
-        let behind = |section: &Section<'_>| section.address.saturating_add(section.size);
-        ends.find(|section| address < behind(section)).map_or(u64::MAX, behind)
+        let after = self.code.partition_point(|(start, _)| *start <= address);
+        let end = after.checked_sub(1).map(|at| self.code[at].1);
+        end.filter(|end| address < *end).unwrap_or(u64::MAX)
     }
 
     /// Address range of the executable segment that contains `address`; empty if there is none.
