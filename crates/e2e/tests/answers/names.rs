@@ -95,7 +95,7 @@ fn an_exclusion_has_one_meaning_everywhere() {
     let all = functions(&["report", "--json", &trace]);
     assert!(all.contains("nap") && all.contains("main"), "{all:?}");
     let others: BTreeSet<String> = all.iter().filter(|name| *name != "nap").cloned().collect();
-    for words in ["*,!nap", "!nap", "nap,*,!nap"] {
+    for words in ["*,!nap", "!nap", "main,*,!nap"] {
         assert_eq!(functions(&["report", "--json", "-F", words, &trace]), others, "{words}");
         assert_eq!(functions(&["count", "--json", words, &trace]), others, "{words}");
         let answer = program.directory().join("count.json").to_string_lossy().into_owned();

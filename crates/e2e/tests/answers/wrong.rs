@@ -218,7 +218,7 @@ fn empty_words_and_unsuitable_values_get_one_line_of_advice() {
             (&["record", "--slow", "nap<1ms", "--", x], &["'nap<1ms'", "handle_request>10ms"]),
             (&["record", "--events", "sched,disk", "--", x], &["'disk'", "syscalls"]),
             (&["record", "--events", "", "--", x], &["--events", "sched, syscalls, faults"]),
-            (&["record", "-F", "nap,", "--", x], &["--filter: the name of a function is empty"]),
+            (&["record", "-F", ",", "--", x], &["--filter: the name of a function is empty"]),
             (
                 &["record", "--tracer", "profile", "-A", "nap@arg1", "--", x],
                 &["-A and -R need recorded calls"],

@@ -189,7 +189,10 @@ fn import_infers_sleep_until_wakeup_without_switch_in() {
     let replay = view(&["replay", "--thread", "sleep"], &imported);
     let nap = replay.iter().position(|line| line.contains("sys_clock_nanosleep")).expect("the nap");
     let waits = &replay[nap + 1..nap + 3];
-    assert!(waits[0].contains("/* blocked 3") && waits[0].contains(" ms */"), "{waits:?}");
+    assert!(
+        waits[0].contains("/* blocked 3") && waits[0].contains(" ms, woken by an interrupt */"),
+        "{waits:?}"
+    );
     assert!(waits[1].contains("/* not known whether it ran: "), "{waits:?}");
     let csv = view(&["export", "--to", "csv", "--thread", "sleep"], &imported);
     let nap = csv.iter().find(|line| line.contains("sys_clock_nanosleep")).expect("the nap");
