@@ -108,7 +108,8 @@ impl Arguments {
         if let Some(flag) = ["output", "input", "base", "save", "patch-log"].iter().find(has_empty) {
             anyhow::bail!("--{flag}: the name of the file is empty");
         }
-        for flag in ["filter", "notrace", "function"] {
+        // An empty word of `set` ends a filter.
+        for flag in ["filter", "notrace", "function"].iter().filter(|_| command != "set") {
             if self.names(flag).iter().any(String::is_empty) {
                 anyhow::bail!("--{flag}: the name of a function is empty");
             }
