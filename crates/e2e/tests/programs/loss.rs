@@ -139,7 +139,7 @@ fn open_calls_end_at_losses() {
 #[test]
 fn events_after_a_loss_are_not_nested_in_lost_calls() {
     let program = compile(GCC, &["two_ways.c"], &[]);
-    let trace = program.directory().join("two_ways").to_string_lossy().into_owned();
+    let trace = program.directory().join("two_ways.data").to_string_lossy().into_owned();
     let mut command = Command::new(calltap());
     command.args(["record", "-q", "-o", &trace, "--buffer-size", "256K", "--max-wait", "1us", "--no-sched"]);
     command.arg("--").arg(&program.path).arg("1500");
