@@ -183,10 +183,10 @@ fn tells_of_losses(steps: &Steps) {
     let flood = steps.of("flood");
     assert_eq!(flood.status.code(), Some(3), "{}", flood.stderr);
     let told = flood.stderr.lines().find(|line| line.contains("in the kernel's buffers"));
-    let lost = told
-        .and_then(|line| line.split_whitespace().find_map(|word| word.replace(',', "").parse::<u64>().ok()));
-    let lost = lost.unwrap_or_else(|| panic!("{}", flood.stderr));
-    assert!(lost >= 1000, "{lost}");
+    let told = told.unwrap_or_else(|| panic!("{}", flood.stderr));
+    let lost = told.split_whitespace().find_map(|word| word.replace(',', "").parse::<u64>().ok());
+    // Where a page of the kernel's buffer has no room for the number, it is not known.
+    assert!(lost.is_some_and(|lost| lost >= 1000 || lost > 0 && told.contains("LOST at least ")), "{told}");
     let info = steps.output("flooded");
     let calls = info.lines().find(|line| line.starts_with("calls ")).expect("calls");
     assert!(!calls.contains("+ 0 lost"), "{info}");
