@@ -275,7 +275,7 @@ impl CodeCave {
         (self.at, self.at + size() as u64)
     }
 
-    /// Returns the address of the string that [`CodeCave::call`] writes.
+    /// Returns the address of the string that an injected call writes.
     pub fn string_address(&self) -> u64 {
         self.at + (code().len() + size_of::<Block>()) as u64
     }
