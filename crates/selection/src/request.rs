@@ -192,12 +192,7 @@ impl ParsedSelection {
         // A function specialised for some callers has other arguments than its signature says.
         let is_specialised = ALTERED.iter().any(|part| function.name.contains(part));
         let is_altered = || is_specialised || typed().is_some_and(|types| types.is_altered(function.address));
-        let known = || {
-            let types = typed().filter(|_| !is_specialised)?;
-            let signature = types.signature(function.address)?;
-            let name = types.name(function.address);
-            Some(DescribedFunction { types, signature, name })
-        };
+        let known = || describe(function, typed().filter(|_| !is_specialised)?);
         match self.selector.values(function, module, &known) {
             Ok(program) => (program, None),
             Err(Reason::NoArguments | Reason::NoNames { .. }) if is_altered() => {
@@ -224,12 +219,7 @@ impl ParsedSelection {
         if !self.reads(function, module) {
             return (woken_goroutine(function), None);
         }
-        let known = || {
-            let types = typed()?;
-            let signature = types.signature(function.address)?;
-            let name = types.name(function.address);
-            signature.go_results.is_some().then_some(DescribedFunction { types, signature, name })
-        };
+        let known = || describe(function, typed()?).filter(|known| known.signature.go_results.is_some());
         let Some(known) = known().filter(|_| !self.selector.is_conditional(function, module)) else {
             return refused();
         };
@@ -305,6 +295,13 @@ impl ParsedSelection {
             purpose: Purpose::Trace,
         }
     }
+}
+
+/// Returns what the debugging information says of a function.
+fn describe(function: &Function, types: Arc<Types>) -> Option<DescribedFunction> {
+    let signature = types.signature(function.address)?;
+    let name = types.name(function.address);
+    Some(DescribedFunction { types, signature, name })
 }
 
 /// Returns the program that reads which goroutine a function of the Go runtime makes ready to run,

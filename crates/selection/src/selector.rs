@@ -175,8 +175,11 @@ impl Selector {
 
     /// Whether the calls of a function are recorded on a condition.
     pub fn is_conditional(&self, function: &Function, module: ModuleNames<'_>) -> bool {
-        let names = names_of(function, module);
-        self.rules.have_condition_for(&|word| word.matches(&names))
+        // Names are demangled, which takes long for all functions of a large file.
+        self.rules.have_conditions() && {
+            let names = names_of(function, module);
+            self.rules.have_condition_for(&|word| word.matches(&names))
+        }
     }
 
     /// Determines the reach of the selection among the candidates. Returns whether it includes

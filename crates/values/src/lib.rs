@@ -54,6 +54,11 @@ impl Rules {
         self.arguments.is_empty() && self.results.is_empty() && self.conditions.is_empty() && !self.futures
     }
 
+    /// Whether there are conditions.
+    pub fn have_conditions(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
     /// Whether the calls of a function are recorded on a condition. `is`: whether a word matches
     /// the function's names.
     pub fn have_condition_for(&self, is: &dyn Fn(&Word) -> bool) -> bool {
