@@ -1,6 +1,6 @@
 //! `calltap merge`: joins several recordings of one machine into one trace.
 
-use crate::command_line::arguments::Arguments;
+use crate::command_line::arguments::{Arguments, is_same_file};
 use crate::import;
 use crate::scratch;
 use crate::terminal::trace_path;
@@ -11,7 +11,6 @@ use calltap_session::TraceFile;
 use calltap_trace::TraceReader;
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Writes the trace, and tells its contents.
@@ -64,11 +63,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Whether two paths name one file, or a file and its copy.
 fn have_same_contents(one: &Path, other: &Path) -> bool {
-    let meta = |path: &Path| fs::metadata(path).ok().filter(|meta| meta.is_file());
-    let Some((a, b)) = meta(one).zip(meta(other)) else { return false };
+    let size = |path: &Path| Some(fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len());
     let bytes = |path: &Path| Some(BufReader::new(File::open(path).ok()?).bytes().map_while(Result::ok));
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
-        || a.len() == b.len() && bytes(one).zip(bytes(other)).is_some_and(|(one, other)| one.eq(other))
+    is_same_file(one, other)
+        || size(one).is_some_and(|own| size(other) == Some(own))
+            && bytes(one).zip(bytes(other)).is_some_and(|(one, other)| one.eq(other))
 }
 
 /// Returns where recordings are converted: beside the output, or for a pipe where temporary files

@@ -13,6 +13,15 @@ pub fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
+/// Whether two paths lead to one regular file, also by links.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let meta = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some((meta.dev(), meta.ino()))
+    };
+    identity(one).is_some_and(|own| identity(other) == Some(own))
+}
+
 /// The flags and operands of one command.
 pub struct Arguments(clap::ArgMatches);
 
@@ -129,15 +138,10 @@ impl Arguments {
     pub fn refuse_output_over_input(&self) -> anyhow::Result<()> {
         let read: Vec<OsString> =
             ["operand", "input", "base", "program"].iter().flat_map(|name| self.words(name)).collect();
-        let identity = |path: &Path| {
-            let meta = fs::metadata(path).ok().filter(|meta| meta.is_file())?;
-            Some((meta.dev(), meta.ino()))
-        };
         // Without the flag, a trace of the default name is kept as `calltap.data.old`.
         for flag in ["output", "save", "patch-log"].iter().filter(|flag| self.is_given(flag)) {
             let Some(path) = self.path(flag) else { continue };
-            let own = identity(&path);
-            if own.is_some() && read.iter().any(|word| identity(Path::new(word)) == own) {
+            if read.iter().any(|word| is_same_file(Path::new(word), &path)) {
                 anyhow::bail!(
                     "--{flag} {}: the command reads this file, and its output would replace it: name another file",
                     path.display()
