@@ -14,7 +14,7 @@ pub fn run() -> Result<()> {
         bail!("no gcc here: the demo compiles lua with it");
     }
     say(
-        "Building calltap, with little optimization: cargo build --profile light. With this command itself that takes some six minutes of processor time, and 840 MB",
+        "Building calltap, without optimization: cargo build --profile light. With this command itself that takes some three and a half minutes of processor time, and 760 MB",
     );
     let calltap = short(&shell::build_calltap_in("light")?);
     say("Building lua 5.4 with room for tracing: gcc -O2 -fpatchable-function-entry=5");

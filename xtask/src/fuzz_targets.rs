@@ -17,7 +17,7 @@ pub fn run(words: &[&str]) -> Result<()> {
         *place = number.parse().with_context(|| format!("{word} {number}"))?;
     }
     let mut command = shell::cargo();
-    command.args(["run", "--quiet", "--release", "-p", "calltap-fuzz", "--"]);
+    command.args(["run", "--quiet", "--release", "--bin", "calltap-fuzz", "--"]);
     command.args([seconds.to_string(), seed.to_string()]).arg(shell::target().join("fuzz"));
     shell::status(&mut command)
 }

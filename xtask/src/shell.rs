@@ -41,10 +41,12 @@ pub fn build_calltap() -> Result<PathBuf> {
     build_calltap_in("release")
 }
 
-/// Builds calltap with a profile, and returns its path.
+/// Builds calltap with a profile, and returns its path. All packages of the workspace decide about
+/// the features of dependencies, as in a build of the tests: `-p calltap-cli` would have other
+/// features, and cargo would build most crates once more for it.
 pub fn build_calltap_in(profile: &str) -> Result<PathBuf> {
     let mut build = cargo();
-    build.args(["build", "--profile", profile, "-p", "calltap-cli"]);
+    build.args(["build", "--profile", profile, "--bin", "calltap"]);
     status(&mut build)?;
     Ok(target().join(profile).join("calltap"))
 }

@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(600);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Test binaries whose tests mostly wait, for a program or an interval: more of them run at once
 /// than there are processors.
-const WAITING: [&str; 2] = ["calltap-e2e answers", "calltap-e2e attach"];
+const WAITING: [&str; 3] = ["calltap-e2e answers", "calltap-e2e attach", "calltap-e2e programs"];
 /// The beginning of a line about a test binary's time.
 pub const TOOK: &str = "took ";
 
