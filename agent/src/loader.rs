@@ -106,7 +106,8 @@ fn program_headers() -> Option<(u64, u64)> {
     let pairs = words.get(..read / 8)?.chunks_exact(2);
     let value =
         |key| pairs.clone().find(|pair| pair.first() == Some(&key)).and_then(|pair| pair.get(1)).copied();
-    Some((value(AT_PHDR)?, value(AT_PHNUM)?))
+    // Without an address, no segment of the program has its headers.
+    Some((value(AT_PHDR).filter(|at| *at != 0)?, value(AT_PHNUM)?))
 }
 
 /// Finds `r_debug` through the program headers of the executable.

@@ -7,6 +7,7 @@ mod requests;
 pub mod sharing;
 pub mod standstill;
 pub mod stop_times;
+mod suspension;
 pub mod threads;
 pub mod tracees;
 pub mod urgent;

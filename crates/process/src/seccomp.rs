@@ -106,6 +106,9 @@ const READING: Call = perhaps("process_vm_readv", libc::SYS_process_vm_readv, &[
 /// Made if the filters allow it.
 const ASKING: Call = perhaps("prctl", libc::SYS_prctl, &[(0, libc::PR_GET_TSC as u64)]);
 
+/// Made by the first allocation of the GNU C library in a process, for a key.
+const ALLOCATING: Call = perhaps("getrandom", libc::SYS_getrandom, &[]);
+
 /// Made by an [opener](crate::injection::inject), or to start one.
 const OPENING: [Call; 3] = [
     perhaps("clone", libc::SYS_clone, &[(0, OPENER_FLAGS as u64)]),
@@ -116,6 +119,12 @@ const OPENING: [Call; 3] = [
 /// Returns the name of the first call that one of these filters does not allow.
 pub fn forbids(filters: &[Vec<Instruction>]) -> Option<&'static str> {
     CALLS.iter().find(|call| !pass(filters, call)).map(|call| call.name)
+}
+
+/// Returns the name of the call that the first allocation in a process makes, if one of these
+/// filters does not allow it.
+pub fn forbids_allocating(filters: &[Vec<Instruction>]) -> Option<&'static str> {
+    Some(ALLOCATING).filter(|call| !pass(filters, call)).map(|call| call.name)
 }
 
 /// Whether the filters let the agent have the kernel copy memory of the process.

@@ -10,7 +10,7 @@ use crate::proc::{self, start_time};
 use crate::ptrace::sharing;
 use crate::reason::Reason;
 use crate::status::Status;
-use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
+use object::elf::{self, FileHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef, StringTable};
 use object::{Endianness, Object, ObjectSection};
@@ -274,6 +274,8 @@ pub struct TextSegment {
     pub offset: u64,
     /// Bytes in the file.
     pub size: u64,
+    /// Whether data lies in it too, and possibly behind it (`ld -N`).
+    pub has_data: bool,
 }
 
 impl TextSegment {
@@ -285,8 +287,9 @@ impl TextSegment {
             segment.p_type(endian) == PT_LOAD && segment.p_flags(endian).0 & PF_X.0 != 0
         };
         let text = header.program_headers(endian, file).ok()?.iter().find(is_text)?;
-        let (address, offset) = (text.p_vaddr(endian), text.p_offset(endian));
-        Some(TextSegment { address, offset, size: text.p_filesz(endian) })
+        let (address, offset, size) = (text.p_vaddr(endian), text.p_offset(endian), text.p_filesz(endian));
+        let has_data = text.p_flags(endian).0 & PF_W.0 != 0 || text.p_memsz(endian) > size;
+        Some(TextSegment { address, offset, size, has_data })
     }
 }
 

@@ -1,5 +1,6 @@
 // Runs under a seccomp filter: "usual" forbids the system calls that container runtimes forbid; "no
-// ..." kills for one system call, "kill N" for the one with that number. With a second argument it has no files.
+// ..." kills for one system call, "kill N" for the one with that number, and "kill early N" before
+// the C library has allocated memory. With a second argument it has no files.
 #define _GNU_SOURCE
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -54,6 +55,12 @@ int main(int argc, char **argv) {
                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_GET_NAME, 1, 0), BPF_STMT(BPF_RET | BPF_K, KILL), ALLOW);
     if (!strcmp(how, "no clone")) INSTALL(NUMBER, IF(SYS_clone, SECCOMP_RET_ERRNO | 1), IF(SYS_clone3, SECCOMP_RET_ERRNO | 38), ALLOW);
     if (!strcmp(how, "no membarrier")) INSTALL(NUMBER, IF(SYS_membarrier, SECCOMP_RET_ERRNO | 1), ALLOW);
+    if (!strncmp(how, "kill early ", 11)) {
+        INSTALL(NUMBER, IF(atoi(how + 11), KILL), ALLOW);
+        if (write(1, "ready\n", 6) != 6) abort();
+        for (char c; read(0, &c, 1) > 0;) work(5);
+        _exit(7);
+    }
     if (strcmp(how, "no clone") && pthread_create(&thread, NULL, worker, strcmp(how, "thread") ? NULL : argv)) abort();
     usleep(20000);
     if (!strncmp(how, "kill ", 5)) {

@@ -288,6 +288,42 @@ fn text_that_is_not_executable_for_the_moment_is_restored() {
     goes_its_own_way("rewrites");
 }
 
+/// A process that has the same text mapped, and was not attached to, would execute the jumps.
+#[test]
+fn text_that_other_processes_share_is_not_changed() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["shared_text.c"], &[]);
+        let library = program.add(build, &["library.c"], "libshared.so", &["-shared", "-fPIC"]);
+        let file = std::fs::read(&library).expect("the library");
+        let resident = Resident::start(&program, &[&library.to_string_lossy()]);
+        let run = resident.attach(&["-F", "*", "--duration", "200ms"]);
+        let says = run.stderr.contains("functions of libshared.so are not traced");
+        assert!(run.status.success() && says, "{}: {}", build.name, run.stderr);
+        assert!(std::fs::read(&library).expect("the library") == file, "{}: its file", build.name);
+        let (status, output, errors) = resident.end();
+        assert_eq!(status.code(), Some(7), "{}: {status} {output}{errors}", build.name);
+    }
+}
+
+/// Behind the text of such a program is its data, where no code may be put for a moment. No segment
+/// of it has its program headers.
+#[test]
+fn a_program_with_text_and_data_in_one_segment_is_attached_to() {
+    let flags = &["-O2", "-static", "-fuse-ld=lld", "-Wl,--omagic"];
+    let build = &Build { name: "lld --omagic", compilers: CLANG.compilers, flags };
+    if !have(build.compilers[0]) {
+        return;
+    }
+    let program = compile(build, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["busy"]);
+    for _ in 0..4 {
+        let run = resident.attach(&["-F", "outer", "--duration", "50ms"]);
+        assert!(run.status.success(), "{}", run.stderr);
+    }
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{status} {output}{errors}");
+}
+
 #[test]
 fn text_moved_by_mremap_is_restored() {
     for build in [GCC, &BARE[0]] {

@@ -1,6 +1,6 @@
 //! Files that are replaced on disk while a process has them mapped, as an upgrade does.
 
-use calltap_e2e::{GCC, Resident, calltap_run, compile, skipped};
+use calltap_e2e::{BARE, GCC, Resident, calltap_run, changed_text, compile, skipped};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -48,4 +48,35 @@ fn functions_of_a_replaced_library_and_program_are_found_by_the_former_names() {
     let info = calltap_run(&["info", &trace]).stdout;
     assert!(info.contains("libshared.so (deleted)"), "{info}");
     assert!(resident.end().0.success());
+}
+
+/// The sites of the former library are gone, although the same file is mapped at the same place.
+#[test]
+fn a_library_that_was_overwritten_and_opened_again_does_not_keep_calltap() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["replaced.c"], &[]);
+        let add = |name: &str, define: &str| {
+            let library =
+                program.add(build, &["replaced.c"], name, &["-DLIBRARY", "-shared", "-fPIC", "-s", define]);
+            let mut bytes = fs::read(&library).expect("a library");
+            bytes.resize(bytes.len().next_multiple_of(1 << 16), 0);
+            fs::write(&library, bytes).expect("of one length");
+            library.to_string_lossy().into_owned()
+        };
+        let (library, other) = (add("libshared.so", "-DFIRST"), add("libother.so", "-DOTHER"));
+        let mut resident = Resident::start(&program, &[&other, &library]);
+        let pid = resident.pid.to_string();
+        let attached = calltap_run(&["attach", "-p", &pid, "-F", "libshared:*"]);
+        assert!(attached.status.success(), "{}: {}", build.name, attached.stderr);
+        resident.tell();
+        resident.wait_for("done");
+        let detached = calltap_run(&["detach", "-p", &pid]);
+        let is_whole = detached.status.success() && !detached.stderr.contains("mappings stay");
+        assert!(is_whole, "{}: {}", build.name, detached.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{}: {}", build.name, detached.stderr);
+        let again = resident.attach(&["-F", "libshared:*", "--duration", "100ms"]);
+        assert!(again.status.success(), "{}: {}", build.name, again.stderr);
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{}: {status} {output}{errors}", build.name);
+    }
 }

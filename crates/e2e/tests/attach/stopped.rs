@@ -138,3 +138,37 @@ fn a_program_that_goes_on_while_calltap_detaches_goes_on() {
         assert!(status.success() && errors.is_empty(), "after {pause} ms: {status} {output}{errors}");
     }
 }
+
+/// Whether a tracer has stopped one of the threads.
+fn is_held(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let states = tasks.map(|task| fs::read_to_string(task.path().join("status")).unwrap_or_default());
+    states.into_iter().any(|text| text.contains("\nState:\tt (tracing stop)\n"))
+}
+
+/// Ctrl-Z at a calltap that holds the program takes effect when the program runs again.
+#[test]
+fn a_program_is_not_held_by_a_calltap_that_is_suspended() {
+    let program = compile(&BARE[0], &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["busy"]);
+    let (pid, mut suspended) = (resident.pid, 0);
+    for _ in 0..200 {
+        let mut recorder = resident.attach_beside(&["-F", "work", "--duration", "20ms"]);
+        let mut has_ended = || recorder.try_wait().expect("a child of this process").is_some();
+        while !is_held(pid) && !has_ended() {}
+        kill(recorder.id(), libc::SIGTSTP);
+        thread::sleep(Duration::from_millis(100));
+        if is_stopped(recorder.id()) {
+            suspended += 1;
+            await_that("the program runs", || !is_held(pid));
+        }
+        kill(recorder.id(), libc::SIGCONT);
+        succeeds(&mut recorder);
+        if suspended == 10 {
+            break;
+        }
+    }
+    assert_eq!(suspended, 10, "calltap was suspended while it held the program");
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{status} {output}{errors}");
+}

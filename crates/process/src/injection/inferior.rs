@@ -271,10 +271,10 @@ impl Target {
     }
 
     /// Returns where the text ends of the file that a region maps, and the bytes that the file has
-    /// there.
+    /// there. None if these bytes may be data of the program.
     fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
         let file = region.open(self.pid).ok()?;
-        let text = TextSegment::of(&ReadCache::new(&file))?;
+        let text = TextSegment::of(&ReadCache::new(&file)).filter(|text| !text.has_data)?;
         let end = (text.offset + text.size).next_multiple_of(16);
         // The rest of a page beyond the end of the file is zero.
         let mut behind = vec![0; size];

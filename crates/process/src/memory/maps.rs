@@ -11,8 +11,11 @@ use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+/// The kernel's name of the data segment's extension.
+const HEAP: &str = "[heap]";
 /// Start of the kernel's half of the address space.
 const KERNEL: u64 = 1 << 63;
 
@@ -27,6 +30,8 @@ pub struct Region {
     pub writable: bool,
     /// Whether the mapping is executable.
     pub executable: bool,
+    /// Whether the mapping is shared: what is written to it reaches the file, and other processes.
+    pub shared: bool,
     /// Offset in the file.
     pub offset: u64,
     /// Device and inode of the file; inode 0 means no file.
@@ -164,6 +169,12 @@ pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     Some(below..regions[n].end)
 }
 
+/// Whether the process has extended its data segment, as the first allocation of the C library
+/// does.
+pub fn has_heap(regions: &[Region]) -> bool {
+    regions.iter().any(|region| region.path.as_os_str() == HEAP)
+}
+
 /// Returns the lowest address that may be mapped.
 pub fn lowest_address() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
@@ -204,6 +215,14 @@ impl Region {
         File::open(itself).or_else(|_| named())
     }
 
+    /// Returns the bytes that the file has now for an address in this region.
+    pub fn in_file(&self, pid: u32, address: u64, length: usize) -> Option<Vec<u8>> {
+        let offset = self.offset + address.checked_sub(self.start)?;
+        let mut bytes = vec![0; length];
+        self.open(pid).ok()?.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    }
+
     /// Whether the region lies in the kernel's half of the address space.
     pub fn is_kernels(&self) -> bool {
         self.start >= KERNEL
@@ -223,8 +242,16 @@ impl Region {
 
     /// Returns a region that stands for a range already chosen for a mapping.
     pub fn taken(start: u64, length: u64) -> Region {
-        let (file, path) = ((String::new(), 0), PathBuf::new());
-        Region { start, end: start + length, writable: false, executable: false, offset: 0, file, path }
+        Region {
+            start,
+            end: start + length,
+            writable: false,
+            executable: false,
+            shared: false,
+            offset: 0,
+            file: (String::new(), 0),
+            path: PathBuf::new(),
+        }
     }
 }
 
@@ -250,6 +277,7 @@ fn parse(line: &str) -> Option<Region> {
         end: u64::from_str_radix(end, 16).ok()?,
         writable: protection.as_bytes().get(1) == Some(&b'w'),
         executable: protection.as_bytes().get(2) == Some(&b'x'),
+        shared: protection.as_bytes().get(3) == Some(&b's'),
         offset: u64::from_str_radix(offset, 16).ok()?,
         file: (device.to_owned(), inode.parse().ok()?),
         path: PathBuf::from(rest),
@@ -294,7 +322,7 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
             .map(|at| at / PAGE * PAGE)
             .find(|at| *at >= reach_low && free(*at, room))
     };
-    let is_heap = |region: &Region| region.path.as_os_str() == "[heap]" || region.end == end;
+    let is_heap = |region: &Region| region.path.as_os_str() == HEAP || region.end == end;
     let far_above = || {
         let heap = regions.iter().filter(|region| is_heap(region)).map(|region| region.end).max()?;
         let starts = regions.iter().filter(|region| region.start >= end);
@@ -321,7 +349,7 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
 pub fn gap_within(regions: &[Region], window: &Range<u64>, length: u64, lowest: u64) -> Option<u64> {
     let start = window.start.max(lowest).next_multiple_of(PAGE);
     let taken = |region: &Region| match region.path.to_str() {
-        Some("[heap]") => (region.start, region.end.saturating_add(ROOM_TO_GROW)),
+        Some(HEAP) => (region.start, region.end.saturating_add(ROOM_TO_GROW)),
         Some("[stack]") => (region.start.saturating_sub(ROOM_TO_GROW), region.end),
         _ => (region.start, region.end),
     };
@@ -381,6 +409,7 @@ mod tests {
             end,
             writable: false,
             executable: false,
+            shared: false,
             offset: 0,
             file: (String::new(), 0),
             path: path.into(),

@@ -4,17 +4,19 @@
 //! Unsafe because the system calls that set a scheduling policy have no safe wrapper.
 #![allow(unsafe_code)]
 
+use super::suspension::Holding;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-/// A guard that raises a thread's priority as far as this process may. A stopped program waits
-/// meanwhile: on a busy machine, calltap would otherwise wait tens of milliseconds for a processor
-/// each time.
+/// A guard that raises a thread's priority as far as this process may, and defers Ctrl-Z. A stopped
+/// program waits meanwhile: on a busy machine, calltap would otherwise wait tens of milliseconds
+/// for a processor each time.
 #[derive(Debug)]
 pub struct Urgent {
     tid: i32,
     /// Former scheduling policy and priority, or niceness.
     before: Before,
+    _holding: Holding,
 }
 
 /// Real-time priority of a thread that reads the rings: the lowest.
@@ -66,7 +68,7 @@ impl Urgent {
                 Before::Same
             }
         };
-        Urgent { tid, before }
+        Urgent { tid, before, _holding: Holding::now() }
     }
 }
 

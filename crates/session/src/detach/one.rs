@@ -318,7 +318,7 @@ impl<'a> Detaching<'a> {
         if !self.changes.restore(text, stacks, &mut self.notes.ours) {
             return Some(Obstacle::WillReturn);
         }
-        if let Some(at) = self.changes.foreign(text) {
+        if let Some(at) = self.changes.foreign(self.target.pid, &self.inferior.regions, text) {
             return Some(Obstacle::ForeignCode { at: at.0 });
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
@@ -378,6 +378,8 @@ impl<'a> Detaching<'a> {
         };
         let leads = match last {
             Obstacle::ForeignCode { .. } => "'calltap detach' removes them once that tool has detached",
+            // No thread was stopped, so that not all sites could be restored.
+            Obstacle::NotHeld { .. } => "so do its jumps, until 'calltap detach' can stop all threads",
             _ if self.whole => "no new call reaches it",
             _ => "no code leads to it",
         };

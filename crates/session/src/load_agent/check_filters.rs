@@ -4,6 +4,7 @@ use crate::error::Error;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::injection::inferior::TRY;
+use calltap_process::memory::maps;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::threads::{NotHeld, StoppedThread};
@@ -39,6 +40,8 @@ pub(super) fn check_filters(target: &Target, stops: &mut Stops) -> Result<Allowe
     // The kernel reports only of a stopped thread whether its system calls raise SIGSYS. A program
     // without a handler for that signal would not survive them.
     let may_dispatch = proc::handles_signal(target.pid, libc::SIGSYS);
+    // Loading the agent allocates memory, for the first time in a process without a heap.
+    let has_heap = maps::read(target.pid).is_ok_and(|regions| maps::has_heap(&regions));
     for tid in proc::threads(target.pid) {
         let is_filtered = proc::is_filtered(tid);
         allowed.unfiltered &= !is_filtered;
@@ -65,7 +68,11 @@ pub(super) fn check_filters(target: &Target, stops: &mut Stops) -> Result<Allowe
         }
         allowed.reading &= filters.as_deref().is_ok_and(seccomp::allow_reading);
         allowed.asking &= filters.as_deref().is_ok_and(seccomp::allow_asking);
-        let why = match filters.as_deref().map(seccomp::forbids) {
+        let forbids = |filters: &[Vec<_>]| {
+            let allocating = if has_heap { None } else { seccomp::forbids_allocating(filters) };
+            seccomp::forbids(filters).or(allocating)
+        };
+        let why = match filters.as_deref().map(forbids) {
             Ok(None) => continue,
             Ok(Some(call)) => Reason::Seccomp { call },
             Err(errno) => Reason::UnreadSeccomp { errno: *errno },

@@ -285,12 +285,14 @@ impl JournaledChanges {
     }
 
     /// Returns the first site whose code another tool has changed, unless the site is gone or has
-    /// the file's bytes by now.
-    pub(crate) fn foreign(&self, text: &mut ProcessText) -> Option<Avma> {
+    /// the file's bytes by now. The process may have loaded another version of the file to the same
+    /// place.
+    pub(crate) fn foreign(&self, pid: u32, regions: &[Region], text: &mut ProcessText) -> Option<Avma> {
         let is_foreign = |patched: &&PatchedSite| {
-            let mut now = vec![0; patched.site.len()];
-            let is_read = text.read(patched.site.address(), &mut now).is_ok();
-            !(is_read && patched.site.is(State::Original, &now))
+            let (at, mut now) = (patched.site.address(), vec![0; patched.site.len()]);
+            let is_read = text.read(at, &mut now).is_ok();
+            let in_file = || maps::at(regions, at.0).and_then(|region| region.in_file(pid, at.0, now.len()));
+            !is_read || !patched.site.is(State::Original, &now) && in_file().as_ref() != Some(&now)
         };
         let was_foreign = |patched: &&PatchedSite| self.foreign.contains(&patched.site.address());
         self.sites.iter().filter(was_foreign).find(is_foreign).map(|patched| patched.site.address())
@@ -335,7 +337,9 @@ fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], 
 }
 
 fn changed(places: &str, found: &[u8]) -> String {
-    format!("another tool has changed the code at {places}, so calltap does not change it: {found:02x?}")
+    format!(
+        "another tool, or the program, has changed the code at {places}, so calltap does not change it: {found:02x?}"
+    )
 }
 
 fn places(first: Avma, more: usize) -> String {

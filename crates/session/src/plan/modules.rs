@@ -52,7 +52,8 @@ const MADE: &str = "[jit]";
 const GAP: u64 = 64 << 20;
 
 /// Returns the files that a process has mapped executable, by the address of their text. Files of
-/// the session directory `session`, and those of [earlier sessions](is_session_file), do not count.
+/// the session directory `session`, and those of [earlier sessions](is_session_file), do not count,
+/// nor does [shared text](is_shared_text).
 pub(crate) fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     let is_own = |region: &Region| region.path.starts_with(session) || is_session_file(&region.path);
@@ -66,12 +67,12 @@ pub(crate) fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
         match found.last_mut().filter(same).filter(|_| region.offset != 0) {
             Some(mapped) => {
                 mapped.range.1 = region.end;
-                if region.executable && mapped.text.1 == 0 {
+                if is_text(region) && mapped.text.1 == 0 {
                     (mapped.text, mapped.text_end) = ((region.offset, region.start), region.end);
                 }
             }
             None => {
-                let text = if region.executable { (region.offset, region.start) } else { (0, 0) };
+                let text = if is_text(region) { (region.offset, region.start) } else { (0, 0) };
                 let (range, text_end) = ((region.start, region.end), region.end);
                 let (path, file) = (region.path.clone(), region.file.clone());
                 found.push(Mapped { path, link: None, file, range, text, text_end });
@@ -81,6 +82,16 @@ pub(crate) fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
     found.retain(|mapped| mapped.text.1 != 0);
     found.sort_by_key(|mapped| mapped.text.1);
     found
+}
+
+fn is_text(region: &Region) -> bool {
+    region.executable && !is_shared_text(region)
+}
+
+/// Whether a change of the text in this mapping would reach its file, and the other processes that
+/// have mapped it. The kernel changes a shared mapping only if it is writable.
+pub(crate) fn is_shared_text(region: &Region) -> bool {
+    region.executable && region.shared && region.writable
 }
 
 /// Whether a file is among those that [`mapped`] has returned.

@@ -49,6 +49,7 @@ use first_calls::FirstCalls;
 use site_requests::Values;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
@@ -77,6 +78,8 @@ pub(crate) struct Process {
     pub(crate) modules: Vec<ProcessModule>,
     /// Mapped files without a function that can be traced, or of which none is selected.
     without_sites: Vec<Mapped>,
+    /// Files of which the user was told that their text is shared.
+    shared_text: Vec<PathBuf>,
     /// Inode of its program, and the symbolic link through which that was started.
     link: Option<(u64, String)>,
     /// Whether the dynamic linker reports changes of its list of objects.
@@ -214,6 +217,7 @@ impl<'a> Planner<'a> {
             Process {
                 modules,
                 without_sites: parent.without_sites.clone(),
+                shared_text: parent.shared_text.clone(),
                 link: parent.link.clone(),
                 watched,
                 watch_through: parent.watch_through,

@@ -63,6 +63,8 @@ calltap_sites::reasons! {
         "the code is gone", "none: it was unmapped";
     Unreadable = "code-unreadable",
         "it cannot be read", "see permissions.md";
+    Shared = "code-shared",
+        "a change of it would reach other processes: it is mapped shared and writable", "none";
     OtherCode { code: CodeBytes } = "other-code",
         "no call of the profiling function, but {code}", "report it: no compiler is known to call so";
 }

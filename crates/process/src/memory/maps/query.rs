@@ -19,6 +19,7 @@ const PROCMAP_QUERY: libc::c_ulong = 0xC068_6611;
 const COVERING_OR_NEXT: u64 = 0x10;
 const WRITABLE: u64 = 0x2;
 const EXECUTABLE: u64 = 0x4;
+const SHARED: u64 = 0x8;
 const FILE_BACKED: u64 = 0x20;
 /// PATH_MAX, the length of the longest name that the kernel writes.
 const LONGEST_NAME: usize = 4096;
@@ -108,6 +109,7 @@ impl Query {
             end: answer.end,
             writable: answer.protection & WRITABLE != 0,
             executable: answer.protection & EXECUTABLE != 0,
+            shared: answer.protection & SHARED != 0,
             offset: answer.offset,
             file: (format!("{major:02x}:{minor:02x}"), answer.inode),
             path: OsStr::from_bytes(name).into(),

@@ -9,7 +9,7 @@ use super::Planner;
 use crate::error::Error;
 use crate::plan::journal::{Entries, Entry};
 use crate::plan::loaded::{Call, ProcessModule};
-use crate::plan::modules::Mapped;
+use crate::plan::modules::{Mapped, is_shared_text};
 use crate::plan::reason::{CodeBytes, NotACall};
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Site, Text};
@@ -242,6 +242,9 @@ fn find_call(
     ip: u64,
 ) -> Result<Option<(usize, Call)>, NotACall> {
     let region = code_at(reader.regions, ip).ok_or(NotACall::Gone)?;
+    if is_shared_text(region) {
+        return Err(NotACall::Shared);
+    }
     // The call was converted while a thread was on its way from it.
     let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
     if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, reader.text))) {

@@ -2,15 +2,16 @@
 
 use super::policy::Reach;
 use super::started::link_to_program;
-use super::{Files, Planner};
+use super::{Files, Planner, Process};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::ProcessModule;
-use crate::plan::modules::{Identity, Mapped, is_among, mapped};
+use crate::plan::modules::{Identity, Mapped, is_among, is_shared_text, mapped};
 use crate::plan::program::Program;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use crate::plan::watched::watched_functions;
 use calltap_collect::metadata::Metadata;
+use calltap_names::printable;
 use calltap_patch::Bias;
 use calltap_process::clock;
 use calltap_process::memory::maps::{self, Region};
@@ -315,16 +316,35 @@ impl<'a> Planner<'a> {
             let record = described(index, &new, &binary, bias);
             process.modules.push(ProcessModule::new(new, record, binary, bias, fresh));
         }
+        let shared = process.newly_shared(regions);
         self.processes.insert(index, process);
         if is_less {
             self.forget_traps();
         }
-        if own_xray {
-            self.warn(OWN_XRAY, records);
+        let own_xray = own_xray.then(|| OWN_XRAY.to_owned());
+        for text in own_xray.into_iter().chain(without_stub).chain(shared) {
+            self.warn(&text, records);
         }
-        if let Some(without_stub) = without_stub {
-            self.warn(&without_stub, records);
-        }
+    }
+}
+
+/// Returns the warning about a file whose text is not changed.
+fn shared_text(name: &str) -> String {
+    format!(
+        "functions of {} are not traced: the process has mapped its text shared and writable, so that a change would reach the file and other processes",
+        printable(name)
+    )
+}
+
+impl Process {
+    /// Returns the warnings about files whose text is found to be shared.
+    fn newly_shared(&mut self, regions: &[Region]) -> Vec<String> {
+        let shared = regions.iter().filter(|region| region.file.1 != 0 && is_shared_text(region));
+        let mut new: Vec<&Region> =
+            shared.filter(|region| !self.shared_text.contains(&region.path)).collect();
+        new.dedup_by_key(|region| &region.path);
+        self.shared_text.extend(new.iter().map(|region| region.path.clone()));
+        new.into_iter().map(|region| shared_text(region.name())).collect()
     }
 }
 
