@@ -121,10 +121,10 @@ pub struct Thread {
     pub owner: AtomicU32,
     /// Address of its [table of profile chunks](crate::profile); 0 while it has none.
     pub profiles: AtomicU64,
-    /// The frame of the Python function that was entered last; 0 once it, or another, has returned.
+    /// The frame of a coroutine whose entry the interpreter does not report; 0 if there is none.
     pub frame: AtomicU64,
-    /// Slot of the evaluator of `frame`.
-    pub frame_slot: AtomicU64,
+    /// The evaluators in which it runs Python functions.
+    pub evaluators: python::evaluators::Evaluators,
 }
 
 /// Value of [`Thread::window`] before the first STACK word; user addresses are below it.

@@ -2,7 +2,7 @@
 //! table, and its own site.
 
 use super::layout::Layout;
-use super::{arguments, coroutines, names, word};
+use super::{arguments, coroutines, names, scopes, word};
 use crate::register;
 use crate::state::{STUBS, Session};
 use calltap_abi::python::Entry;
@@ -65,6 +65,7 @@ fn introduce(
         references.store(count + 1, Relaxed);
     }
     let is_known = table.introduce(index, entry);
+    scopes::add(table, layout, index, code);
     // The recorder may have looked for functions of other rules before this one was known.
     if table.has_other_rules(rules) {
         entry.retire();

@@ -68,6 +68,8 @@ const V13: States = States {
     names: 194264,
     coroutines: &coroutines::V3_13,
 };
+/// Offset of how far C may still recurse, in a thread state of CPython 3.13.
+const RECURSION_LEFT: u64 = 52;
 /// Offset of the interpreter in a thread state.
 const INTERPRETER: u64 = 16;
 
@@ -226,7 +228,14 @@ fn place(interpreter: u64) -> Option<&'static InterpreterState> {
 /// Called when the evaluator is entered with a thread state, or with 0 when a thread is about to
 /// give up the interpreter's lock. `thrown`: the evaluator was entered to raise an exception.
 pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
-    let state = if state == 0 { current(program) } else { state };
+    let state = match state {
+        0 => current(program),
+        _ => {
+            let thread = register::registered(session);
+            thread.into_iter().for_each(|thread| thread.evaluators.enter(state, recursion_left(state)));
+            state
+        }
+    };
     let Some(place) = place(word(state + INTERPRETER).load(Relaxed)) else { return };
     let is_known = place.has_tool();
     let selection = session.python().header.selection.load(Acquire);
@@ -243,16 +252,18 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
         return;
     }
     BUSY.store(1, Relaxed);
+    let is_first = place.name.load(Relaxed) == 0;
     if !is_known {
         place.interpreter.store(0, Relaxed);
         register_callbacks(session, place, word(state + INTERPRETER).load(Relaxed));
     }
     let now = place.interpreter.load(Relaxed);
     if now != 0 {
-        // Functions that were not selected before may be selected now.
+        // Functions that were not selected before may be selected now. Events that the program's
+        // own tools have disabled come back, too, so that it is not done without need.
         let is_ours = now & TAKEN != TAKEN;
         place.selection.store(selection, Relaxed);
-        let _ = is_ours && call(c"restart_events", c"", 0, 0, 0);
+        let _ = is_ours && !is_first && call(c"restart_events", c"", 0, 0, 0);
         calltap_python_gate.store(1, Relaxed);
     }
     BUSY.store(0, Relaxed);
@@ -364,7 +375,7 @@ fn event(arguments: *const u64, left: Option<u8>, may_disable: bool) -> u64 {
     };
     // SAFETY: the first argument of every callback is the code object.
     let code_object = unsafe { *arguments };
-    let (frame, slot) = frame_of(session, state, enters);
+    let (frame, slot) = frame_of(session, state);
     let globals = || word(frame + GLOBALS).load(Relaxed);
     let Some(entry) = function(session, &V3_12, code_object, enters, globals) else { return none };
     match entry.state.load(Acquire) {
@@ -397,28 +408,31 @@ fn is_bottom(frame: u64) -> bool {
 }
 
 /// Returns the frame of a thread that is entered or left, and the slot of its evaluator.
-fn frame_of(session: Session, state: u64, enters: bool) -> (u64, u64) {
+fn frame_of(session: Session, state: u64) -> (u64, u64) {
     let States { frame: at, is_c, .. } = version();
     let found = word(state + at).load(Relaxed);
     if *is_c {
         return (word(found).load(Relaxed), found);
     }
-    // The function that was entered last is most often the next to return or to call another.
-    let last = register::registered(session);
-    let (known, known_slot) =
-        last.map_or((0, 0), |thread| (thread.frame.load(Relaxed), thread.frame_slot.load(Relaxed)));
+    let known = register::registered(session).map(|thread| &thread.evaluators);
+    let left = recursion_left(state);
+    if let Some(slot) = known.and_then(|known| known.slot(state, left)) {
+        return (found, slot);
+    }
     let mut frame = found;
     for _ in 0..DEEPEST {
-        if frame == known || is_bottom(frame) || frame == 0 {
+        if is_bottom(frame) || frame == 0 {
             break;
         }
         frame = word(frame + PREVIOUS).load(Relaxed);
     }
-    let slot = if frame == known { known_slot } else { frame };
-    if let Some(thread) = last {
-        // The frame of a function that is left is gone, and another may get its address.
-        thread.frame.store(if enters { found } else { 0 }, Relaxed);
-        thread.frame_slot.store(slot, Relaxed);
+    if let Some(known) = known {
+        known.note(state, left, frame);
     }
-    (found, slot)
+    (found, frame)
+}
+
+/// Returns how far C may still recurse in the innermost evaluator of a thread state, CPython 3.13.
+fn recursion_left(state: u64) -> u32 {
+    half(state + RECURSION_LEFT).load(Relaxed)
 }

@@ -8,9 +8,12 @@ use super::layout::{Layout, Scope};
 use super::text::Writer;
 use crate::state::Session;
 use crate::sys;
-use calltap_abi::python::{Entry, state};
+use calltap_abi::python::scopes::Relation;
+use calltap_abi::python::{Entry, Table, state};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+/// Offset of an object's type.
+const TYPE: u64 = 8;
 /// Offset of a tuple's length.
 const LENGTH: u64 = 16;
 /// Offset of a tuple's items.
@@ -21,6 +24,14 @@ const SEARCHED: u64 = 4096;
 const AT_ONCE: usize = 64;
 /// CO_OPTIMIZED: the code is a function's, and not a class's or a module's.
 const OPTIMIZED: u32 = 1;
+
+fn word(address: u64) -> u64 {
+    super::word(address).load(Relaxed)
+}
+
+fn half(address: u64) -> u32 {
+    super::half(address).load(Relaxed)
+}
 
 /// Copies a word of an object by a system call: an object that another process of the session has
 /// added to the table need not exist in this one.
@@ -42,9 +53,68 @@ fn has_constant(constants: u64, wanted: u64) -> bool {
     })
 }
 
+/// Adds the code objects that a new entry names: its own, and those of functions that are defined
+/// in it. The thread holds the interpreter's lock, and the code object all of its constants.
+pub fn add(table: &Table, layout: &Layout, index: u32, code: u64) {
+    let Some(Scope { constants, flags }) = layout.scope else { return };
+    table.scopes.add(code, Relation::Own, index);
+    let is_function = half(code + flags) & OPTIMIZED != 0;
+    let relation = if is_function { Relation::InFunction } else { Relation::InBody };
+    let tuple = word(code + constants);
+    for n in 0..word(tuple + LENGTH).min(SEARCHED) {
+        let item = word(tuple + ITEMS + 8 * n);
+        if word(item + TYPE) == word(code + TYPE) {
+            table.scopes.add(item, relation, index);
+        }
+    }
+}
+
+/// The entry that says how a code object is named.
+enum Known<'a> {
+    /// The entry of the code object.
+    Own(&'a Entry),
+    /// The entry of the module or class in which it is defined.
+    Body(&'a Entry),
+    /// The entry of the function in which it is defined.
+    Function(&'a Entry),
+}
+
+/// Finds the entry that says how a code object is named. `own`: its new entry. An entry of another
+/// process counts if this process has the same objects, as it was forked; this is read only if
+/// `may_copy`.
+fn find<'a>(
+    table: &'a Table,
+    scope: &Scope,
+    file_name: u64,
+    code: u64,
+    own: &Entry,
+    may_copy: bool,
+) -> Option<Known<'a>> {
+    let (line, process) = (own.line.load(Relaxed), own.process.load(Relaxed));
+    let has_it = |entry: &Entry| {
+        let around = entry.code.load(Relaxed);
+        may_copy
+            && copied(around + file_name) == Some(word(code + file_name))
+            && copied(around + scope.constants).is_some_and(|tuple| has_constant(tuple, code))
+    };
+    table.scopes.of(code).find_map(|(relation, index)| {
+        let entry = table.entries.get(index as usize)?;
+        // The object of an entry of this process is never freed, and its constants stay.
+        let is_here = entry.process.load(Relaxed) == process;
+        let is_scope = || entry.line.load(Relaxed) <= line && (is_here || has_it(entry));
+        let is_same = || is_here || entry.code.load(Relaxed) == code;
+        match relation {
+            _ if entry.state.load(Acquire) == state::FILLING => None,
+            Relation::Own => (entry.line.load(Relaxed) == line && is_same()).then_some(Known::Own(entry)),
+            Relation::InBody => is_scope().then_some(Known::Body(entry)),
+            Relation::InFunction => is_scope().then_some(Known::Function(entry)),
+        }
+    })
+}
+
 /// Writes the names of the scopes of a function, each followed by a dot: its module, classes and
-/// functions. Returns true if that included the function's own name, as the process that forked
-/// this one knows the function.
+/// functions. Returns true if that included the function's own name, as the function has an entry
+/// already.
 pub fn write(
     session: Session,
     writer: &mut Writer<'_>,
@@ -52,48 +122,18 @@ pub fn write(
     code: u64,
     module: impl FnOnce(&mut Writer<'_>),
 ) -> bool {
-    let Some(Scope { constants, flags }) = layout.scope else {
-        module(writer);
-        return false;
-    };
-    if session.control().unreadable.load(Relaxed) != 0 {
-        module(writer);
-        return false;
+    let may_copy = session.control().unreadable.load(Relaxed) == 0;
+    let scope = layout.scope.as_ref();
+    let find = |scope| find(session.python(), scope, layout.file_name, code, writer.entry, may_copy);
+    let is_module = |entry: &Entry| entry.with_name(|name| name.ends_with(b"<module>"));
+    match scope.and_then(find) {
+        Some(Known::Own(entry)) => {
+            writer.add_name(entry);
+            return true;
+        }
+        Some(Known::Body(entry)) if !is_module(entry) => writer.add_scope(entry, b"."),
+        Some(Known::Function(entry)) => writer.add_scope(entry, b".<locals>."),
+        Some(Known::Body(_)) | None => module(writer),
     }
-    let file = copied(code + layout.file_name);
-    let own = writer.entry;
-    let line = own.line.load(Relaxed);
-    let is_around = |entry: &&Entry| {
-        entry.state.load(Acquire) != state::FILLING
-            && !core::ptr::eq(*entry, own)
-            && entry.line.load(Relaxed) <= line
-            && copied(entry.code.load(Relaxed) + layout.file_name) == file
-    };
-    let twin = |entry: &&Entry| entry.code.load(Relaxed) == code && entry.line.load(Relaxed) == line;
-    let mut candidates = session.python().taken().iter().filter(is_around);
-    let encloses = |entry: &Entry| {
-        let tuple = copied(entry.code.load(Relaxed) + constants);
-        tuple.is_some_and(|tuple| has_constant(tuple, code))
-    };
-    match candidates.find(|entry| twin(entry) || encloses(entry)) {
-        Some(known) if twin(&known) => {
-            writer.add_name(known);
-            true
-        }
-        Some(scope) => {
-            let is_function = copied(scope.code.load(Relaxed) + flags).unwrap_or(0) as u32 & OPTIMIZED != 0;
-            if !is_function && scope.with_name(|name| name.ends_with(b"<module>")) {
-                module(writer);
-            } else {
-                writer.add_name(scope);
-                let behind: &[u8] = if is_function { b".<locals>." } else { b"." };
-                behind.iter().for_each(|byte| writer.put_byte(*byte));
-            }
-            false
-        }
-        None => {
-            module(writer);
-            false
-        }
-    }
+    false
 }

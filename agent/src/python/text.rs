@@ -73,6 +73,12 @@ impl Writer<'_> {
         other.text.iter().take(length).for_each(|byte| self.put_byte(byte.load(Relaxed)));
     }
 
+    /// Adds the name of a function's scope, and what stands behind it.
+    pub fn add_scope(&mut self, scope: &Entry, behind: &[u8]) {
+        self.add_name(scope);
+        behind.iter().for_each(|byte| self.put_byte(*byte));
+    }
+
     /// Adds a byte of UTF-8, if there is room.
     pub fn put_byte(&mut self, byte: u8) {
         if let Some(place) = self.entry.text.get(self.at..self.end).and_then(|room| room.first()) {

@@ -9,6 +9,8 @@
 //! reused.
 
 pub mod arguments;
+pub mod evaluators;
+pub mod scopes;
 
 use crate::stub;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
@@ -254,6 +256,8 @@ pub struct Table {
     pub header: Header,
     /// Indices of entries plus one, by the hash of code object and process; 0 if empty.
     pub buckets: [AtomicU32; BUCKETS],
+    /// Agent: the entries that say how a code object is named, up to CPython 3.10.
+    pub scopes: scopes::Scopes,
     /// The entries.
     pub entries: [Entry; FUNCTIONS],
 }

@@ -43,6 +43,7 @@ fn table() -> Box<Table> {
     Box::new(Table {
         header,
         buckets: [const { AtomicU32::new(0) }; BUCKETS],
+        scopes: scopes::Scopes::new(),
         entries: std::array::from_fn(empty),
     })
 }
