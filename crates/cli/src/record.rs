@@ -258,9 +258,10 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     tell!("calltap: {of}{}", summary(outcome, options, &output));
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     let python = &options.selection.words.python;
+    let wants_python = python.iter().any(|glob| !glob.starts_with('!'));
     if let Some(library) = &outcome.session.code_is_in {
         tell!("calltap: {}", started::code_is_in(library));
-    } else if outcome.session.totals.events == 0 && !python.is_empty() {
+    } else if outcome.session.python == 0 && wants_python {
         tell!("calltap: {of}no Python function that was called matches '{}'", python.join(","));
     } else if outcome.session.totals.events == 0
         && outcome.session.sites > 0

@@ -2,6 +2,7 @@
 
 use crate::debug_files::{inlined_functions, most_missing_names};
 use crate::named::names_of;
+use crate::words::EVALUATOR;
 use calltap_names::{ModuleNames, Word, demangle, in_message, is_named, last_parts, nearest_names};
 use calltap_sites::{Binary, Function, Inlined, Reason};
 use std::collections::BTreeSet;
@@ -71,9 +72,9 @@ impl Candidates {
         })
     }
 
-    /// Explains why nothing matches a word: the function exists and cannot be traced, or similar
-    /// names.
-    pub(crate) fn hint(&self, word: &Word) -> String {
+    /// Explains why nothing matches a word: the function exists and cannot be traced, it may be one
+    /// of Python, or similar names. `python`: Python functions are selected.
+    pub(crate) fn hint(&self, word: &Word, python: bool) -> String {
         let exists = self
             .functions()
             .filter(|(function, _)| !function.is_traceable())
@@ -107,7 +108,17 @@ impl Candidates {
         let files = self.modules.iter().zip(&self.files).take(asked);
         let files = files.map(|(module, (_, path))| (module.name.as_str(), &*module.binary, path.as_path()));
         let missing = most_missing_names(files).map(|(name, place)| format!(" ({name}: {place})"));
-        near + &missing.unwrap_or_default()
+        let python = if !python && self.runs_python() { python_hint(word) } else { String::new() };
+        python + &near + &missing.unwrap_or_default()
+    }
+
+    /// Whether one of the files is a Python interpreter.
+    fn runs_python(&self) -> bool {
+        let is_evaluator = |function: &Function| {
+            [&function.name].into_iter().chain(&function.aliases).any(|name| name == EVALUATOR)
+        };
+        self.functions().any(|(function, _)| is_evaluator(function))
+            || self.undecoded_names().any(|name| name == EVALUATOR)
     }
 
     /// Names the closure of a function that a word names: the body of the function, if it is async.
@@ -166,6 +177,14 @@ fn instead_of_pattern(pattern: &str) -> Option<String> {
         let globs: Vec<String> = pattern.split('|').map(glob).filter(|glob| !glob.is_empty()).collect();
         format!("; a word is a glob, not a regular expression: '{}'", globs.join(","))
     })
+}
+
+/// Returns a hint that a word may name a function of the Python program that the process runs.
+fn python_hint(word: &Word) -> String {
+    let name = word.pattern();
+    let is_whole = name.contains('.') || name.starts_with('*');
+    let glob = if is_whole { name.to_owned() } else { format!("*.{name}") };
+    format!("; functions of the Python program: --python '{glob}'")
 }
 
 #[cfg(test)]

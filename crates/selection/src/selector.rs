@@ -307,7 +307,7 @@ impl Selector {
                 if word.text() == EVALUATOR {
                     return Err(Error::NoInterpreter);
                 }
-                let (glob, hint) = (word.text().to_owned(), candidates.hint(word));
+                let (glob, hint) = (word.text().to_owned(), candidates.hint(word, self.python));
                 return Err(Error::NoMatch { glob, hint });
             }
         }
@@ -323,7 +323,7 @@ impl Selector {
                 let hint = match excluded {
                     true if self.tracers.is_empty() => " (no tracer is selected)".to_owned(),
                     true => " (-N takes it away)".to_owned(),
-                    false => candidates.hint(word),
+                    false => candidates.hint(word, self.python),
                 };
                 return Err(Error::NoMatch { glob: word.text().to_owned(), hint });
             }

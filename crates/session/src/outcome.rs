@@ -20,6 +20,8 @@ pub struct SessionOutcome {
     pub totals: Totals,
     /// Number of functions that were enabled.
     pub sites: u32,
+    /// Number of Python functions that were recorded.
+    pub python: usize,
     /// The largest library of a program that contains almost no code.
     pub code_is_in: Option<LargestLibrary>,
     /// Notes for the user, one sentence each.
@@ -43,6 +45,7 @@ impl SessionOutcome {
             disabled_by_limit: Vec::new(),
             totals: Totals::default(),
             sites: 0,
+            python: 0,
             code_is_in: None,
             notes: Vec::new(),
             failed: None,

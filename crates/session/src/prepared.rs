@@ -200,12 +200,12 @@ impl Running<'_> {
         let (Ok((status, ended)), Ok(planned), Ok((totals, failed)), Ok(exec_watch)) = result else {
             return Err(Error::thread());
         };
-        let Planned { sites, warnings, code_is_in, survivors } = planned?;
+        let mut planned = planned?;
         notes.extend(messages::trouble(shared, &program.name, totals));
-        notes.extend(warnings);
+        notes.append(&mut planned.warnings);
         notes.extend(exec_watch.sentence(ended.as_ref(), totals.processes));
-        notes.extend(messages::going_on(&survivors));
-        Ok(SessionOutcome { totals, sites, notes, failed, code_is_in, ..SessionOutcome::ended(status) })
+        notes.extend(messages::going_on(&planned.survivors));
+        Ok(SessionOutcome { totals, failed, notes, ..planned.outcome(status, shared) })
     }
 }
 
@@ -226,6 +226,15 @@ struct Planned {
     code_is_in: Option<LargestLibrary>,
     /// The processes that go on.
     survivors: Vec<Target>,
+}
+
+impl Planned {
+    /// Returns the part of the session's outcome that follows from the plan.
+    fn outcome(self, status: ExitStatus, shared: &Shared) -> SessionOutcome {
+        let python = shared.python_sites().count();
+        let Planned { sites, code_is_in, .. } = self;
+        SessionOutcome { sites, python, code_is_in, ..SessionOutcome::ended(status) }
+    }
 }
 
 /// The state of the thread that decides what is traced in a program.

@@ -156,6 +156,7 @@ impl AttachSession<'_> {
             disabled_by_limit: seen.disabled_by_limit,
             totals,
             sites,
+            python: self.shared.python_sites().count(),
             code_is_in: seen.code_is_in,
             notes,
             failed,

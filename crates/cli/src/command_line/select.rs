@@ -77,7 +77,7 @@ pub fn add_futures(words: &mut Selection, subject: &Subject) -> Result<()> {
 
 /// Returns the globs of the Python functions that the command line names.
 pub fn python(given: &Arguments) -> Result<Vec<String>> {
-    let python = given.texts("python");
+    let python = given.names("python");
     match python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
         Some(glob) => bail!("--python: '{glob}': only * and ? stand for other characters in its patterns"),
         None => Ok(python),

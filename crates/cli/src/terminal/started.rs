@@ -28,7 +28,10 @@ fn tell_as(process: &str, started: &Started) {
     tell!("calltap: {process}{}", sentence(started));
     // Processes of one program have the same hint.
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(hint) = started.nameless.as_ref().filter(|hint| told.insert(hint.to_string())) {
+    let python = started.interpreter.as_ref().map(|file| {
+        format!("{file} runs Python, whose functions are not among these: --python '*' traces them")
+    });
+    for hint in started.nameless.iter().chain(&python).filter(|hint| told.insert(hint.to_string())) {
         tell!("calltap: {hint}");
     }
 }
@@ -118,6 +121,7 @@ mod tests {
                 untraceable: None,
                 linked: Some(("redis-check-rdb".to_owned(), "redis-server".to_owned())),
                 nameless: None,
+                interpreter: None,
                 all_excluded: false,
                 modules: modules.iter().map(module).collect(),
                 elsewhere: elsewhere.iter().map(found).collect(),

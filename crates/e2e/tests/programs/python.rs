@@ -23,37 +23,10 @@ struct Interpreter {
     path: PathBuf,
 }
 
-/// Returns pyenv's newest interpreter of a version such as `3.8`.
-fn of_pyenv(version: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
-    let root = root.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".pyenv")))?;
-    let directories = std::fs::read_dir(root.join("versions")).ok()?.filter_map(Result::ok);
-    let mut paths: Vec<PathBuf> = directories
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{version}.")))
-        .map(|entry| entry.path().join("bin/python"))
-        .collect();
-    paths.sort();
-    paths.pop()
-}
-
-/// Returns the interpreter of a version, from pyenv or PATH.
-fn find(minor: u32) -> Option<PathBuf> {
-    let say = format!("import sys; print(sys.executable if sys.version_info[:2] == (3, {minor}) else '')");
-    let names = [format!("python3.{minor}"), "python3".to_owned()].map(PathBuf::from);
-    let found = of_pyenv(&format!("3.{minor}")).into_iter().chain(names).find_map(|name| {
-        let path = output_of(name.to_str()?, &["-c", &say])?;
-        Some(PathBuf::from(path.trim())).filter(|path| !path.as_os_str().is_empty())
-    });
-    if found.is_none() {
-        skipped(&format!("CPython 3.{minor}: none is here"));
-    }
-    found
-}
-
 /// Returns the installed interpreters and a directory for a test; reports a skipped test if there
 /// are none.
 fn interpreters() -> Option<(Vec<Interpreter>, tempfile::TempDir)> {
-    let found = VERSIONS.filter_map(|minor| Some(Interpreter { minor, path: find(minor)? }));
+    let found = VERSIONS.filter_map(|minor| Some(Interpreter { minor, path: python(minor)? }));
     let found: Vec<Interpreter> = found.collect();
     if found.is_empty() {
         skipped("no CPython of a version here whose functions are traced");
@@ -332,7 +305,7 @@ fn unknown_interpreter_is_refused_in_one_line() {
 #[test]
 fn a_version_that_is_not_known_is_refused_with_its_number() {
     for version in ["2.7", "3.6", "3.7"] {
-        let Some(python) = of_pyenv(version) else {
+        let Some(python) = python_of_pyenv(version) else {
             skipped(&format!("CPython {version}: none is here"));
             continue;
         };
@@ -341,5 +314,30 @@ fn a_version_that_is_not_known_is_refused_with_its_number() {
         let number = output_of(&python, &["-c", print]).expect("it prints");
         let run = calltap_run(&["record", "-o", "/dev/null", "--python", "*", "--", &python, "-c", ""]);
         one_line(&run, &["--python: ", &format!("it is CPython {number}; functions are traced of")]);
+    }
+}
+
+#[test]
+fn record_tells_of_functions_in_python() {
+    let Some((all, directory)) = interpreters() else { return };
+    let script = directory.path().join("told.py");
+    std::fs::write(&script, "def one(): return bytearray(1 << 20)\ndef two(): return one()\ntwo()\n")
+        .unwrap();
+    let (script, trace) =
+        (script.display().to_string(), directory.path().join("trace").display().to_string());
+    for Interpreter { path, .. } in &all {
+        let python = path.display().to_string();
+        let run = |words: &[&str]| calltap_run(&[words, &["--", &python, &script]].concat());
+        let plain = run(&["record", "-o", &trace]).stderr;
+        assert!(plain.contains("runs Python, whose functions are not among these: --python '*'"), "{plain}");
+        // A list, of which one word matches; and none, beside functions in C.
+        let listed = run(&["record", "-o", &trace, "--python", "no.such,__main__.t*", "-F", "malloc"]);
+        assert!(!listed.stderr.contains("no Python function"), "{python}: {}", listed.stderr);
+        let report = calltap_run(&["report", &trace]).stdout;
+        assert!(report.contains("__main__.two") && !report.contains("__main__.one"), "{python}: {report}");
+        let none = run(&["record", "-o", &trace, "--python", "no.such", "-F", "malloc"]).stderr;
+        assert!(none.contains("no Python function that was called matches 'no.such'"), "{python}: {none}");
+        let named = run(&["latency", "two"]);
+        one_line(&named, &["no traceable function matches 'two'", "--python '*.two'"]);
     }
 }

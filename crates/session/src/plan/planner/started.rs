@@ -6,6 +6,7 @@ use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::Mapped;
 use calltap_names::{FunctionNames, Word, in_message, printable};
 use calltap_process::proc;
+use calltap_selection::EVALUATOR;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +30,9 @@ pub struct Started {
     pub nameless: Option<String>,
     /// Whether nothing is enabled, and the selection excludes functions.
     pub all_excluded: bool,
+    /// File of the Python interpreter that the process runs, if the selection names no functions,
+    /// neither in C nor in Python.
+    pub interpreter: Option<String>,
 }
 
 /// Functions that a word names in a file where none are enabled.
@@ -69,6 +73,8 @@ pub struct LargestLibrary {
 const WORDS: usize = 16;
 /// Maximum number of functions of a stub: a program that only starts a library.
 const STUB: usize = 64;
+/// Part of the file names of CPython and its library.
+const PYTHON: &str = "python";
 /// How many times more code a library has than a stub.
 const LARGER: u64 = 8;
 /// Libraries that programs of every kind use.
@@ -105,10 +111,19 @@ impl Planner<'_> {
             loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(ProcessModule::hint);
         let untraceable = self.untraceable(names, &modules);
         let pid = self.pid_of(0);
-        let all_excluded = false;
         let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
         let linked = loaded.find_map(|loaded| Some((loaded.mapped.name(), loaded.mapped.link.clone()?)));
-        Started { untraceable, pid, linked, modules, elsewhere, nameless, all_excluded }
+        let (all_excluded, interpreter) = (false, None);
+        Started { untraceable, pid, linked, modules, elsewhere, nameless, all_excluded, interpreter }
+    }
+
+    /// Returns the file of the Python interpreter that the first process runs.
+    pub(crate) fn interpreter(&self) -> Option<String> {
+        let is_named = |name: &str| name.contains(PYTHON);
+        let mut files = self.start.opened.iter().filter(|(name, _)| is_named(name));
+        let found =
+            files.find(|(_, file)| calltap_sites::count_functions(file, |name| name == EVALUATOR) > 0);
+        found.map(|(name, _)| name.clone())
     }
 
     fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<UntraceableFunctions> {
