@@ -224,8 +224,9 @@ impl Visitor for Adder {
         let open = &mut self.open[call.site.0 as usize];
         *open -= 1;
         // A call that was cut before the thread's last events may have ended at any time before
-        // them.
-        if *open == 0 && !matches!(call.ending, Ending::SwitchedOff | Ending::Lost) {
+        // them, and so may one of a goroutine that has ended when another takes its place.
+        let is_known = !matches!(call.ending, Ending::SwitchedOff | Ending::Lost | Ending::ThreadEnded);
+        if *open == 0 && is_known {
             self.spend(call.site, call.start, call.end);
         }
         if !call.ending.is_cut() {

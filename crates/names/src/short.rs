@@ -1,6 +1,7 @@
 //! Shortens the names in a table to what distinguishes them.
 
 use crate::path::{Part, parts};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// Level of detail of a name.
@@ -13,8 +14,8 @@ enum Detail {
 }
 
 /// A set of names, and the shortest form of each that no other name has: without template arguments
-/// (`<..>`) and argument lists, with argument lists, or in full. Names that are not in the set stay
-/// as they are.
+/// (`<..>`, in Go `[..]`) and argument lists, with argument lists, or in full. Names that are not
+/// in the set stay as they are.
 #[derive(Clone, Default, Debug)]
 pub struct ShortNames {
     names: HashSet<String>,
@@ -80,7 +81,9 @@ pub fn last_parts(name: &str, word: &str) -> String {
 }
 
 fn fold(name: &str, detail: Detail) -> String {
-    if !name.contains(['<', '(']) {
+    let name = &*fold_shapes(name);
+    // A method of Go has its receiver, and no arguments, in parentheses: `main.(*List).Push`.
+    if !name.contains(['<', '(']) || name.contains(".(") {
         return name.to_owned();
     }
     let end = name.find(" [clone ").unwrap_or(name.len());
@@ -100,6 +103,18 @@ fn fold(name: &str, detail: Detail) -> String {
     };
     let path: Vec<String> = parts(&name[..end]).iter().map(show).collect();
     path.join("::") + &name[end..]
+}
+
+/// Returns a name of Go without the types that its compiler has put for type arguments.
+fn fold_shapes(name: &str) -> Cow<'_, str> {
+    let Some(start) = name.find("[go.shape.") else { return name.into() };
+    let mut depth = 0;
+    let end = name[start..].find(|c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        depth == 0
+    });
+    let Some(end) = end else { return name.into() };
+    format!("{}[..]{}", &name[..start], fold_shapes(&name[start + end + 1..])).into()
 }
 
 /// Returns a type, or a type with its trait, without template arguments.
@@ -165,6 +180,11 @@ mod tests {
             ("<app::Job<u8> as core::Task<T>>::run", "<app::Job<..> as core::Task<..>>::run"),
             ("app::parse::<u8, fn(u8) -> u8>", "app::parse<..>"),
             ("f(int) [clone .cold]", "f [clone .cold]"),
+            ("main.pair[go.shape.struct { main.a int },go.shape.[]int]", "main.pair[..]"),
+            ("main.Map[go.shape.int,go.shape.string]", "main.Map[go.shape.int,go.shape.string]"),
+            ("main.Map[go.shape.string,go.shape.int]", "main.Map[go.shape.string,go.shape.int]"),
+            ("main.(*List[go.shape.int]).Push", "main.(*List[..]).Push"),
+            ("sync.(*Mutex).Lock", "sync.(*Mutex).Lock"),
             ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"),
         ];
         let mut short: ShortNames = cases.iter().map(|(name, _)| *name).collect();

@@ -17,10 +17,14 @@ type square struct{ side int }
 //go:noinline
 func (s square) area() int { return s.side * s.side }
 
+// Types with names of their own.
+type label string
+type content []byte
+
 //go:noinline
-func handle(name string, n int, small int8, big uint64, ok bool, data []byte) (string, error) {
+func handle(name label, n int, small int8, big uint64, ok bool, data content) (label, error) {
 	if n%2 == 1 {
-		return "", errors.New(name)
+		return "", errors.New(string(name))
 	}
 	return name + "!", nil
 }
@@ -93,7 +97,7 @@ func main() {
 	var lines []string
 	note := func(form string, values ...any) { lines = append(lines, fmt.Sprintf(form, values...)) }
 	for n := 0; n < 20; n++ {
-		name, data := strings.Repeat("né", n), make([]byte, n, 2*n)
+		name, data := label(strings.Repeat("né", n)), make(content, n, 2*n)
 		result, err := handle(name, n-7, int8(-n), uint64(1)<<63+uint64(n), n%3 == 0, data)
 		if len(name) > 64 {
 			panic("it would be cut off")

@@ -4,7 +4,7 @@
 use super::location::{Location, VECTOR};
 use super::{DieRef, Parameter, Passed, Shape, Signature, Type, Types, Unread, WORD};
 use crate::address::Svma;
-use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type};
+use gimli::{AttributeValue, DW_AT_encoding, DW_AT_name, DW_AT_type, DwAt};
 use object::{Object, ObjectSymbol, ReadRef};
 
 /// Registers for arguments, and as many for results: rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11; and
@@ -13,6 +13,10 @@ const INTEGERS: usize = 9;
 const VECTORS: usize = 15;
 /// DWARF's numbers of the integer registers, in their order.
 const GO_INTEGERS: [u16; INTEGERS] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
+/// DW_AT_go_kind: the kind of a type, by the numbers of Go's package reflect.
+const GO_KIND: DwAt = DwAt(0x2900);
+const GO_SLICE: u64 = 23;
+const GO_STRING: u64 = 24;
 /// Deepest nesting of structures.
 const DEEPEST: usize = 16;
 /// Most registers that one value may take.
@@ -22,6 +26,13 @@ const MOST: usize = INTEGERS + VECTORS;
 pub(super) fn types<'d>(object: &object::File<'d, impl ReadRef<'d>>) -> Option<Svma> {
     let mut symbols = object.symbols();
     symbols.find(|symbol| symbol.name() == Ok("runtime.types")).map(|symbol| Svma(symbol.address()))
+}
+
+/// A structure of the language itself.
+enum Structure {
+    String,
+    Slice,
+    Interface { has_methods: bool },
 }
 
 /// The next free registers.
@@ -134,11 +145,21 @@ impl Types {
         Some(())
     }
 
-    /// Returns the name of a structure.
-    fn go_structure(&self, place: DieRef) -> Option<String> {
+    /// Returns which of the language's own structures a type is, whatever name the program has
+    /// given to it.
+    fn go_structure(&self, place: DieRef) -> Option<Structure> {
         let place = self.plain(place)?;
         let entry = self.entry(place).filter(|entry| entry.tag() == gimli::DW_TAG_structure_type)?;
-        self.text(place.unit, entry.attr_value(DW_AT_name)?)
+        match entry.attr_value(GO_KIND).and_then(|kind| kind.udata_value()) {
+            Some(GO_STRING) => return Some(Structure::String),
+            Some(GO_SLICE) => return Some(Structure::Slice),
+            _ => {}
+        }
+        match self.text(place.unit, entry.attr_value(DW_AT_name)?)?.as_str() {
+            "runtime.iface" => Some(Structure::Interface { has_methods: true }),
+            "runtime.eface" => Some(Structure::Interface { has_methods: false }),
+            _ => None,
+        }
     }
 }
 
@@ -165,17 +186,14 @@ impl Next {
         self.integers += integers;
         self.vectors += vectors;
         let of_shape = |shape| Type { shape, about: None };
-        match (types.go_structure(of).as_deref(), &registers[..]) {
+        match (types.go_structure(of), &registers[..]) {
             (_, []) => (whole, Passed::Unread(Unread::Empty)),
-            (Some("string"), [true, true]) => (of_shape(Shape::Slice), Passed::Pair(integer)),
-            (Some(name @ ("runtime.iface" | "runtime.eface")), [true, true]) => match types.go_types {
-                Some(types) => {
-                    let has_methods = name == "runtime.iface";
-                    (of_shape(Shape::Interface { has_methods, types }), Passed::Pair(integer))
-                }
+            (Some(Structure::String), [true, true]) => (of_shape(Shape::Slice), Passed::Pair(integer)),
+            (Some(Structure::Interface { has_methods }), [true, true]) => match types.go_types {
+                Some(types) => (of_shape(Shape::Interface { has_methods, types }), Passed::Pair(integer)),
                 None => (of_shape(Shape::Pointer), Passed::Integer(integer)),
             },
-            (Some(name), [true, true, true]) if name.starts_with("[]") => {
+            (Some(Structure::Slice), [true, true, true]) => {
                 (of_shape(Shape::Signed(WORD as u8)), Passed::Integer(integer + 1))
             }
             (_, [true]) => (whole, Passed::Integer(integer)),
