@@ -13,6 +13,7 @@ mod measure;
 mod off;
 mod overhead;
 mod patch_modes;
+mod python;
 mod reading;
 mod start;
 mod stops;
@@ -70,7 +71,7 @@ fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     }
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
-    let parts: [(&str, Part); 11] = [
+    let parts: [(&str, Part); 12] = [
         ("cost of a call", calls::table),
         ("many threads", threads::table),
         ("cost when off", off::table),
@@ -82,6 +83,7 @@ fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
         ("control directory", directory::table),
         ("patch-modes", patch_modes::table),
         ("unmodified functions", unmodified::table),
+        ("calls of Python functions", python::table),
     ];
     println!("{text}");
     if write && !only.is_empty() {
