@@ -115,6 +115,8 @@ pub struct Thread {
     /// While the thread waits for a chunk: the latest end of the wait, in milliseconds of
     /// CLOCK_MONOTONIC, made odd. 0 otherwise.
     pub waiting: AtomicU32,
+    /// [`python::Table::hooked_since`] when the first of `evaluators` was noted.
+    pub hooked_since: AtomicU32,
     /// Signals blocked when the thread registered.
     pub blocked: AtomicU64,
     /// Thread id of the owner, see [the thread's word](crate::word).

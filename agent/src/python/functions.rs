@@ -27,7 +27,7 @@ pub fn function(
 ) -> Option<&'static Entry> {
     let process = register::register_process(session)?;
     let table = session.python();
-    if table.header.paused.load(Relaxed) != 0 {
+    if table.is_paused() {
         return None;
     }
     let known = table.find(code, process);

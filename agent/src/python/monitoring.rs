@@ -26,6 +26,7 @@ use crate::record::record_at;
 use crate::register;
 use crate::state::Session;
 use calltap_abi::event::code;
+use calltap_abi::python::evaluators::Evaluators;
 use calltap_abi::python::{coroutine, phase, program, state};
 use calltap_abi::values::Program;
 use core::ffi::{CStr, c_int};
@@ -231,8 +232,7 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
     let state = match state {
         0 => current(program),
         _ => {
-            let thread = register::registered(session);
-            thread.into_iter().for_each(|thread| thread.evaluators.enter(state, recursion_left(state)));
+            evaluators(session).into_iter().for_each(|known| known.enter(state, recursion_left(state)));
             state
         }
     };
@@ -414,7 +414,7 @@ fn frame_of(session: Session, state: u64) -> (u64, u64) {
     if *is_c {
         return (word(found).load(Relaxed), found);
     }
-    let known = register::registered(session).map(|thread| &thread.evaluators);
+    let known = evaluators(session);
     let left = recursion_left(state);
     if let Some(slot) = known.and_then(|known| known.slot(state, left)) {
         return (found, slot);
@@ -430,6 +430,18 @@ fn frame_of(session: Session, state: u64) -> (u64, u64) {
         known.note(state, left, frame);
     }
     (found, frame)
+}
+
+/// Returns the known evaluators of the calling thread. They are forgotten when the hooks may have
+/// been gone: an evaluator that is entered then is not seen.
+fn evaluators(session: Session) -> Option<&'static Evaluators> {
+    let thread = register::registered(session)?;
+    let since = session.python().hooked_since();
+    if thread.hooked_since.load(Relaxed) != since {
+        thread.hooked_since.store(since, Relaxed);
+        thread.evaluators.clear();
+    }
+    Some(&thread.evaluators)
 }
 
 /// Returns how far C may still recurse in the innermost evaluator of a thread state, CPython 3.13.

@@ -168,8 +168,8 @@ pub struct Header {
     /// 1 if the agent was placed without the dynamic linker, and may be unmapped: it must not leave
     /// a pointer to itself.
     pub placed: AtomicU32,
-    /// Recorder: 1 while no events are wanted.
-    pub paused: AtomicU32,
+    /// Recorder: how often recording was paused and resumed; odd while no events are wanted.
+    pub pauses: AtomicU32,
     /// Calls of functions without an entry.
     pub missed: AtomicU64,
     /// Recorder: the process in which the module is described.
@@ -387,6 +387,24 @@ impl Table {
         self.taken().iter().for_each(|entry| self.decide(entry));
         header.selection.store(change | phase::SETTLED, SeqCst);
         true
+    }
+
+    /// Recorder: pauses or resumes recording.
+    pub fn pause(&self, paused: bool) {
+        if self.is_paused() != paused {
+            self.header.pauses.fetch_add(1, AcqRel);
+        }
+    }
+
+    /// Whether no events are wanted.
+    pub fn is_paused(&self) -> bool {
+        !self.header.pauses.load(Acquire).is_multiple_of(2)
+    }
+
+    /// Returns a number that changes whenever the interpreter's hooks may have been gone meanwhile.
+    pub fn hooked_since(&self) -> u32 {
+        let selections = self.header.selection.load(Acquire) / phase::STEP;
+        selections.wrapping_add(self.header.pauses.load(Acquire))
     }
 
     /// Whether calls of a coroutine are recorded with what identifies it.

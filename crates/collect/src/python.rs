@@ -183,13 +183,13 @@ impl Shared {
     /// Pauses or resumes recording of Python functions.
     pub fn pause_python(&self, paused: bool) {
         if let Some(table) = self.python() {
-            table.header.paused.store(paused.into(), Release);
+            table.pause(paused);
         }
     }
 
     /// Returns the sites of functions whose calls are recorded.
     pub fn python_sites_on(&self) -> impl Iterator<Item = u32> {
-        let paused = self.python().is_some_and(|table| table.header.paused.load(Relaxed) != 0);
+        let paused = self.python().is_some_and(Table::is_paused);
         self.python_sites_of(move |entry| {
             !paused && entry.state.load(Relaxed) == state::ON && !entry.is_retired()
         })

@@ -45,6 +45,11 @@ impl Evaluators {
         }
     }
 
+    /// Forgets all evaluators.
+    pub fn clear(&self) {
+        self.keys.iter().for_each(|known| known.store(0, Relaxed));
+    }
+
     /// Forgets the evaluators that have ended when a function of a thread state enters another.
     pub fn enter(&self, state: u64, left: u32) {
         for known in &self.keys {
@@ -77,6 +82,8 @@ mod tests {
         evaluators.enter(STATE, 100);
         assert_eq!(evaluators.slot(STATE, 98), None);
         assert_eq!(evaluators.slot(STATE, 100), Some(0x1000));
+        evaluators.clear();
+        assert_eq!(evaluators.slot(STATE, 100), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ fn table() -> Box<Table> {
         occupied: AtomicU32::new(0),
         unknown: AtomicU32::new(0),
         placed: AtomicU32::new(0),
-        paused: AtomicU32::new(0),
+        pauses: AtomicU32::new(0),
         missed: AtomicU64::new(0),
         process: AtomicU32::new(0),
         selection: AtomicU32::new(0),
