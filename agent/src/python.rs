@@ -50,6 +50,16 @@ fn byte(address: u64) -> &'static AtomicU8 {
     unsafe { &*(address as *const AtomicU8) }
 }
 
+/// Reads an 8-byte word of the interpreter.
+fn word_at(address: u64) -> u64 {
+    word(address).load(Relaxed)
+}
+
+/// Reads a 4-byte word of the interpreter.
+fn half_at(address: u64) -> u32 {
+    half(address).load(Relaxed)
+}
+
 /// Returns a word of the evaluator's program; 0 if the program is shorter.
 fn word_of(program: &[AtomicU64], place: usize) -> u64 {
     program.get(place).map_or(0, |word| word.load(Relaxed))

@@ -6,6 +6,7 @@
 
 use super::layout::{Layout, Scope};
 use super::text::Writer;
+use super::{half_at, word_at};
 use crate::state::Session;
 use crate::sys;
 use calltap_abi::python::scopes::Relation;
@@ -24,14 +25,6 @@ const SEARCHED: u64 = 4096;
 const AT_ONCE: usize = 64;
 /// CO_OPTIMIZED: the code is a function's, and not a class's or a module's.
 const OPTIMIZED: u32 = 1;
-
-fn word(address: u64) -> u64 {
-    super::word(address).load(Relaxed)
-}
-
-fn half(address: u64) -> u32 {
-    super::half(address).load(Relaxed)
-}
 
 /// Copies a word of an object by a system call: an object that another process of the session has
 /// added to the table need not exist in this one.
@@ -58,12 +51,12 @@ fn has_constant(constants: u64, wanted: u64) -> bool {
 pub fn add(table: &Table, layout: &Layout, index: u32, code: u64) {
     let Some(Scope { constants, flags }) = layout.scope else { return };
     table.scopes.add(code, Relation::Own, index);
-    let is_function = half(code + flags) & OPTIMIZED != 0;
+    let is_function = half_at(code + flags) & OPTIMIZED != 0;
     let relation = if is_function { Relation::InFunction } else { Relation::InBody };
-    let tuple = word(code + constants);
-    for n in 0..word(tuple + LENGTH).min(SEARCHED) {
-        let item = word(tuple + ITEMS + 8 * n);
-        if word(item + TYPE) == word(code + TYPE) {
+    let tuple = word_at(code + constants);
+    for n in 0..word_at(tuple + LENGTH).min(SEARCHED) {
+        let item = word_at(tuple + ITEMS + 8 * n);
+        if word_at(item + TYPE) == word_at(code + TYPE) {
             table.scopes.add(item, relation, index);
         }
     }
@@ -94,7 +87,7 @@ fn find<'a>(
     let has_it = |entry: &Entry| {
         let around = entry.code.load(Relaxed);
         may_copy
-            && copied(around + file_name) == Some(word(code + file_name))
+            && copied(around + file_name) == Some(word_at(code + file_name))
             && copied(around + scope.constants).is_some_and(|tuple| has_constant(tuple, code))
     };
     table.scopes.of(code).find_map(|(relation, index)| {
