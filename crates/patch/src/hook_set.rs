@@ -41,9 +41,25 @@ impl HookSet {
         HookSet { hooks: self.hooks | other.hooks, program: self.program.max(other.program) }
     }
 
-    /// Returns this set, with values read by a program.
+    /// Returns this set, with values read by a program, if its hooks run programs.
     pub fn reading(self, program: u16) -> HookSet {
-        if program == 0 { self } else { HookSet { hooks: self.hooks | stub::VALUES, program } }
+        match self.runs_programs() && program != 0 {
+            true => HookSet { hooks: self.hooks | stub::VALUES, program },
+            false => self,
+        }
+    }
+
+    /// Whether its hooks run a program. On a small stack, only those of [`Self::PRCTL`] do.
+    fn runs_programs(self) -> bool {
+        self.hooks & stub::SMALL_STACK == 0 || self.only_watches()
+    }
+
+    /// Returns the set whose hooks record the same entries and run a program. `None` if none do.
+    pub fn running_programs(self) -> Option<HookSet> {
+        match self.runs_programs() {
+            true => Some(self),
+            false => self.records().then_some(HookSet::FUNCTION),
+        }
     }
 
     /// Returns the available part of this set where the stack has little room, and the return

@@ -166,6 +166,9 @@ fn returns_are_not_replaced_on_small_stacks() {
         assert_eq!(stub::exit_hook(hook_set.number(), Style::CallThrough), None);
         assert_eq!(HookSet::from_number(hook_set.number(), 0), Some(hook_set));
         assert_eq!(HookSet::from_number(hook_set.number(), 1), None, "nothing is read there");
+        assert_eq!(hook_set.reading(1), hook_set);
+        let running = hook_set.running_programs();
+        assert_eq!(running, hook_set.records().then_some(HookSet::FUNCTION));
         let at = agent().stub(0).0;
         let bytes =
             calltap_patch::stub_bytes(&agent(), Avma(at), Avma(at + 4096), hook_set, Style::CallThrough)

@@ -190,7 +190,7 @@ impl Journal {
         self.0.write_all_at(entries.0.as_flattened(), end)
     }
 
-    /// Returns all valid entries.
+    /// Returns all entries. Fails if one cannot be decoded: its site would be left behind.
     pub fn read(&self) -> io::Result<Vec<Entry>> {
         let length = self.0.metadata()?.len();
         if length > LARGEST {
@@ -198,7 +198,8 @@ impl Journal {
         }
         let mut bytes = vec![0; length as usize];
         self.0.read_exact_at(&mut bytes, 0)?;
-        Ok(bytes.chunks_exact(SIZE).filter_map(decode).collect())
+        let entries = bytes.chunks_exact(SIZE).map(decode).collect::<Option<Vec<Entry>>>();
+        entries.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the session's journal is damaged"))
     }
 }
 
@@ -322,6 +323,21 @@ mod tests {
             inode: 1,
             base: 0,
         });
+        // No set of hooks that a request may ask for is lost.
+        let any = HookSet::all()
+            .flat_map(|all| [all, all.on_small_stack(), all.on_goroutine(true), all.on_goroutine(false)]);
+        let special = [HookSet::EVALUATOR, HookSet::EVALUATOR_ENTRY, HookSet::NONLOCAL, HookSet::PRCTL];
+        entries.extend(any.chain(special).flat_map(|all| [all, all.reading(7)]).map(|hook_set| {
+            Entry::Site {
+                process: 3,
+                site: Site::new(&forms[0], Bias(0x5555_0000_0000)).unwrap(),
+                target: Avma(0x7f00_0000_1234),
+                copy: None,
+                stub: Some((77, hook_set)),
+                inode: 12345,
+                base: 0x5555_0000_0000,
+            }
+        }));
         let file = tempfile::tempfile().unwrap();
         let journal = Journal::new(file.try_clone().unwrap());
         journal.add(&entries[..2].iter().collect()).unwrap();
@@ -329,5 +345,7 @@ mod tests {
         journal.add(&entries[2..].iter().collect()).unwrap();
         file.set_len(entries.len() as u64 * SIZE as u64 + 7).unwrap();
         assert_eq!(journal.read().unwrap(), entries);
+        file.write_all_at(&[0x77], SIZE as u64).unwrap();
+        assert_eq!(journal.read().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -139,6 +139,14 @@ fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool)
             Program { words, addresses: Vec::new(), captured: Arc::default(), left_out: Vec::new() }
         }
         Some(Watch::Prctl { behind }) if counter => {
+            match site_request.hook_set.running_programs() {
+                Some(hook_set) => site_request.hook_set = hook_set,
+                // Its calls are not counted: that they are noticed keeps the program alive.
+                None => {
+                    (site_request.hook_set, site_request.purpose) = (HookSet::PRCTL, Purpose::Watch);
+                    site_request.tracers = 0;
+                }
+            }
             let step = values::word(step::FORBID, behind, 0);
             Program::beginning_with(step, site_request.program.as_deref()).ok()?
         }
