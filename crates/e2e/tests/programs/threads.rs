@@ -1,7 +1,8 @@
 //! Threads, signals and coroutines: every call is counted, and every program ends as untraced.
 
 use calltap_e2e::{
-    BUILDS, Build, Expect, GCC, check, clocks, compile, compile_rust, diagonal, matrix, plain,
+    BARE, BUILDS, Build, Expect, GCC, again, calltap_run, check, clocks, compile, compile_rust, diagonal,
+    matrix, plain, transparent,
 };
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -61,6 +62,22 @@ fn signals(how: &str, builds: [&Build; 3]) {
         let program = compile(build, &["signals.c"], &[]);
         let expect = Expect { arguments: &[how], may_lose: true, ..Expect::default() };
         check(&program, &clocks(), &expect);
+    }
+}
+
+/// A transaction that is repeated returns once more to where it began.
+#[test]
+fn transactions_that_are_repeated_go_on_as_untraced() {
+    for build in [&BARE[0], GCC] {
+        let program = again(build, "transactions.c", &["-fgnu-tm", "-pthread"]);
+        transparent(&program, &[]);
+        let (path, trace) = (program.path.to_string_lossy(), program.directory().join("moves.data"));
+        for filter in ["*", "libitm:*"] {
+            let run =
+                calltap_run(&["record", "-q", "-F", filter, "-o", &trace.to_string_lossy(), "--", &path]);
+            let is_right = run.status.success() && run.stdout == "sum 1600, wrong 0\n";
+            assert!(is_right, "{filter}: {} {} {}", run.status, run.stdout, run.stderr);
+        }
     }
 }
 

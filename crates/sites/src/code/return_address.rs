@@ -191,7 +191,9 @@ impl Slot {
         let mut copies = Copies { distances: [None; 16], factory };
         let mut decoder = decoder(code, address);
         let mut is_use = |instruction: &Instruction| {
-            let is_used = self.is_used(instruction) || self.is_indexed(instruction);
+            let is_used = self.is_used(instruction)
+                || self.is_indexed(instruction)
+                || self.has_frame_taken(instruction);
             let is_use = is_used || copies.use_slot(instruction);
             copies.follow(instruction, self);
             is_use
@@ -222,6 +224,20 @@ impl Slot {
             && instruction.try_immediate(1).is_ok_and(|value| value == 0);
         let reads = reads && !is_barrier;
         reads || instruction.mnemonic() == Mnemonic::Pop && self.is_top()
+    }
+
+    /// Whether an instruction takes the address above the return address, on top of the stack. Few
+    /// functions with arguments on the stack do so at their entry, and those that save the thread's
+    /// state to return once more: a callee may copy the frame with the return address.
+    pub(crate) fn has_frame_taken(&self, instruction: &Instruction) -> bool {
+        // By r10 or r13, a function that aligns its stack finds its arguments.
+        const OTHERS: [Register; 3] = [Register::RSP, Register::R10, Register::R13];
+        self.is_top()
+            && instruction.mnemonic() == Mnemonic::Lea
+            && !OTHERS.contains(&instruction.op0_register())
+            && instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None
+            && instruction.memory_displacement64() == 8
     }
 
     /// Whether an instruction that begins anywhere in this code might read the return address.
@@ -426,7 +442,10 @@ mod tests {
         let indexed = MemoryOperand::with_base_index_scale(RSP, RCX, 8);
         check(&[copy(RDX, RSP), load(RDX, 0)], Some(1));
         check(&[copy_back(RDX, RSP), copy(RCX, RDX), load(RCX, 0)], Some(2));
-        check(&[lea(RDX, RSP, 8), load(RDX, -8)], Some(1));
+        check(&[lea(RDX, RSP, 8), load(RDX, -8)], Some(0));
+        check(&[lea(RDX, RSP, 8), copy(RCX, RAX)], Some(0));
+        check(&[lea(RSP, RSP, 8), copy(RCX, RAX)], None);
+        check(&[lea(Register::R10, RSP, 8), copy(RCX, RAX)], None);
         check(&[lea(RDX, RSP, 0), lea(RCX, RDX, 24), load(RCX, -24)], Some(2));
         check(&[lea(RDX, RSP, 24), load(RDX, -24)], None);
         check(&[Instruction::with2(Code::Mov_r64_rm64, RAX, indexed).unwrap()], Some(0));
