@@ -17,6 +17,8 @@ const GO_INTEGERS: [u16; INTEGERS] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
 const GO_KIND: DwAt = DwAt(0x2900);
 const GO_SLICE: u64 = 23;
 const GO_STRING: u64 = 24;
+/// Name of the parameter by which the instances of a generic function get their types.
+const DICTIONARY: &str = ".dict";
 /// Deepest nesting of structures.
 const DEEPEST: usize = 16;
 /// Most registers that one value may take.
@@ -75,7 +77,10 @@ impl Types {
             is_other |= !is_result
                 && is_in_registers
                 && matches!(location, Some(Location::Register(number)) if !first.begins_at(number));
-            all.push(Parameter { name, of, passed });
+            // The compiler's own parameter; the source's are numbered without it.
+            if name.as_deref() != Some(DICTIONARY) {
+                all.push(Parameter { name, of, passed });
+            }
         }
         if is_other {
             parameters.iter_mut().for_each(|of| of.passed = Passed::Unread(Unread::Convention));
@@ -98,8 +103,8 @@ impl Types {
         self.children(function, gimli::DW_TAG_formal_parameter).into_iter().filter_map(described).collect()
     }
 
-    /// Whether a function is an instance of a generic one, and its first parameter, the dictionary,
-    /// is not described.
+    /// Whether a function is an instance of a generic one, and its dictionary, a parameter, is not
+    /// described.
     fn is_generic_without_dictionary(&self, function: DieRef, origin: DieRef) -> bool {
         let name = self.inherited(function, DW_AT_name).and_then(|(unit, value)| self.text(unit, value));
         let named = |child: &DieRef| {
@@ -108,7 +113,7 @@ impl Types {
         };
         let parameters = self.children(origin, gimli::DW_TAG_formal_parameter);
         name.is_some_and(|name| name.contains('['))
-            && parameters.first().and_then(named).is_none_or(|first| first != ".dict")
+            && !parameters.iter().filter_map(named).any(|name| name == DICTIONARY)
     }
 
     /// Adds whether each register that a value takes is an integer register. Returns `None` if a
