@@ -24,7 +24,7 @@ impl Execs {
         let decode = |bytes: &[u8], take: &mut dyn FnMut(_)| {
             records::read_execs(bytes, &mut |pid, at, name| take(Item::Of(pid, (at, printable_bytes(name)))));
         };
-        Ok(Execs(Events::new(opening, records::EXEC, Box::new(decode))))
+        Ok(Execs(Events::new(opening, records::TASK, Box::new(decode))))
     }
 
     /// Returns the name of the first program that was executed, of 15 bytes at most.

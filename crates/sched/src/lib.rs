@@ -26,6 +26,7 @@ mod rings;
 mod stream;
 mod switches;
 mod thread_event;
+mod thread_names;
 mod tracefs;
 mod tracepoints;
 mod wakings;
@@ -53,9 +54,9 @@ mod tests {
     use std::time::Duration;
 
     /// A thread of this process that starts after the watch sleeps five times: it is seen to block
-    /// for that long, and to run in between.
+    /// for that long, and to run in between. Its name is known after its end.
     #[test]
-    fn sleeps_of_an_inherited_thread_are_seen() {
+    fn sleeps_of_an_inherited_thread_and_its_name_are_seen() {
         let mut sched = match switches(std::process::id(), false) {
             Ok(sched) => sched,
             Err(refused) => {
@@ -64,10 +65,11 @@ mod tests {
                 return;
             }
         };
-        let sleeper = std::thread::spawn(|| {
+        let sleep = || {
             (0..5).for_each(|_| std::thread::sleep(Duration::from_millis(20)));
             rustix::thread::gettid().as_raw_nonzero().get() as u32
-        });
+        };
+        let sleeper = std::thread::Builder::new().name("sleeper".to_owned()).spawn(sleep).unwrap();
         let tid = sleeper.join().unwrap();
         let (mut slept, mut since, mut state) = (0, 0, RunState::Unknown);
         let mut see = |change: Change<Switch>| match change {
@@ -80,9 +82,10 @@ mod tests {
             }
             _ => {}
         };
-        sched.read(&mut see);
-        sched.rest_of(tid, &mut see);
-        assert!(!sched.take_threads().contains(&tid) && sched.lost() == 0);
+        sched.stream.read(&mut see);
+        sched.stream.rest_of(tid, &mut see);
+        assert!(!sched.stream.take_threads().contains(&tid) && sched.stream.lost() == 0);
+        assert_eq!(sched.name_of(tid).as_deref(), Some("sleeper"));
         assert!(slept >= 100_000_000, "{slept} ns");
     }
 

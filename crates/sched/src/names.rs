@@ -62,7 +62,11 @@ impl Names {
     /// Adds a record of the kernel about a process or thread.
     pub(crate) fn take(&self, at: u64, task: Task<'_>) {
         match task {
-            Task::Named { pid, name } => self.name(pid, at, printable_bytes(name)),
+            Task::Named { pid, name } | Task::Executed { pid, name } => {
+                self.name(pid, at, printable_bytes(name));
+            }
+            // Wakers are named by their processes.
+            Task::ThreadNamed { .. } => {}
             Task::Begun { pid, parent } => self.name(pid, at, self.of(parent, at)),
             Task::Ended { pid } => {
                 if let Some(history) = self.lock().processes.get_mut(&pid) {

@@ -60,6 +60,10 @@ fn describe(attr: &mut perf_event_attr, kind: PerfEvent) {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
             attr.set_context_switch(1);
+            // Names, and starts and ends of threads.
+            attr.set_comm(1);
+            attr.set_comm_exec(1);
+            attr.set_task(1);
             // Events in the kernel would require privileges.
             attr.set_exclude_kernel(1);
         }

@@ -53,8 +53,8 @@ struct Life {
 const HEADER: usize = size_of::<Header>();
 /// Size of a record of a context switch.
 pub(crate) const SWITCH: usize = HEADER + size_of::<SampleId>();
-/// Maximum size of a record of an executed program: its name has up to 16 bytes.
-pub(crate) const EXEC: usize = SWITCH + size_of::<Named>() + 16;
+/// Maximum size of a record about a process or thread: a name has up to 16 bytes.
+pub(crate) const TASK: usize = SWITCH + size_of::<Named>() + 16;
 const LOST: usize = SWITCH + size_of::<Lost>();
 
 /// A decoded record.
@@ -190,6 +190,10 @@ fn incident(
 pub(crate) enum Task<'b> {
     /// The process has this name from now on.
     Named { pid: u32, name: &'b [u8] },
+    /// The process has executed a program, whose name it has.
+    Executed { pid: u32, name: &'b [u8] },
+    /// The thread, not the first of its process, has this name from now on.
+    ThreadNamed { tid: u32, name: &'b [u8] },
     /// The process starts, as a copy of its parent.
     Begun { pid: u32, parent: u32 },
     /// The process ends.
@@ -219,7 +223,7 @@ pub(crate) fn read_samples<T>(
 pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
     each(bytes, &mut |header, body| {
         let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
-        if let Some(task) = task(header.kind, rest) {
+        if let Some(task) = task(header, rest) {
             take(time, task);
         }
     });
@@ -228,26 +232,28 @@ pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
 /// Passes the processes that executed a program to `take`: id, time, and name of the program.
 pub(crate) fn read_execs(bytes: &[u8], take: &mut dyn FnMut(u32, u64, &[u8])) {
     each(bytes, &mut |header, body| {
-        // Other records are about a process that gave itself a name.
-        let is_exec = u32::from(header.misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
         let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
-        if let Some(Task::Named { pid, name }) = task(header.kind, rest).filter(|_| is_exec) {
+        if let Some(Task::Executed { pid, name }) = task(header, rest) {
             take(pid, time, name);
         }
     });
 }
 
-fn task(kind: u32, body: &[u8]) -> Option<Task<'_>> {
-    match kind {
+fn task<'b>(header: &Header, body: &'b [u8]) -> Option<Task<'b>> {
+    match header.kind {
         PERF_RECORD_COMM => {
             let (Named { pid, tid }, name) = Named::read_from_prefix(body).ok()?;
             let name = name.split(|byte| *byte == 0).next()?;
-            // Threads have names of their own.
-            (pid == tid).then_some(Task::Named { pid, name })
+            let is_exec = u32::from(header.misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
+            Some(match pid == tid {
+                true if is_exec => Task::Executed { pid, name },
+                true => Task::Named { pid, name },
+                false => Task::ThreadNamed { tid, name },
+            })
         }
         PERF_RECORD_FORK | PERF_RECORD_EXIT => {
             let (Life { pid, parent, tid, .. }, _) = Life::read_from_prefix(body).ok()?;
-            Some(match (kind, pid == tid) {
+            Some(match (header.kind, pid == tid) {
                 (PERF_RECORD_FORK, true) => Task::Begun { pid, parent },
                 (PERF_RECORD_FORK, false) => Task::ThreadBegun { tid, pid },
                 (_, true) => Task::Ended { pid },
@@ -366,6 +372,7 @@ mod tests {
             (10, Task::Begun { pid: 5, parent: 3 }),
             (20, Task::ThreadBegun { tid: 6, pid: 5 }),
             (30, Task::Named { pid: 5, name: b"sleep" }),
+            (40, Task::ThreadNamed { tid: 6, name: b"sleep" }),
             (50, Task::ThreadEnded { tid: 6 }),
             (60, Task::Ended { pid: 5 }),
         ];

@@ -5,7 +5,7 @@ use crate::living::Living;
 use crate::reader::{Extent, Reader};
 use calltap_abi::ThreadState;
 use calltap_process::proc;
-use calltap_trace::Record;
+use calltap_trace::{Record, Thread};
 use std::sync::atomic::Ordering::*;
 
 /// Ended threads are looked for at once where at least this many threads have begun since the last
@@ -102,6 +102,11 @@ impl Collector<'_> {
         add(&mut self.totals.lost_exits, reader.totals.lost_exits);
         self.output.record(&Record::Loss(reader.totals));
         if let Some(switches) = &mut self.kernel.switches {
+            // A former owner of a thread id that is used again has none.
+            if let Some(comm) = switches.name_of(reader.totals.thread).filter(|_| reader.tid != 0) {
+                let thread = Thread::new(reader.totals.thread, reader.process, reader.tid, comm);
+                self.output.record(&Record::Thread(thread));
+            }
             switches.end(reader.totals.thread, &mut self.output);
         }
         if let Some(kernel) = &mut self.kernel.events {

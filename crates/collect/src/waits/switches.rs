@@ -129,8 +129,8 @@ pub(crate) struct Switches {
 
 impl Switches {
     pub(crate) fn new(mut sched: Sched) -> Switches {
-        let first = sched.take_threads();
-        Switches { until: sched.since(), sched, lanes: HashMap::new(), first, ids: HashMap::new() }
+        let first = sched.stream.take_threads();
+        Switches { until: sched.stream.since(), sched, lanes: HashMap::new(), first, ids: HashMap::new() }
     }
 
     fn lane<'l>(
@@ -147,13 +147,18 @@ impl Switches {
         // The former owner of the id has ended.
         self.ids.retain(|_, known| *known != tid);
         self.ids.insert(thread, tid);
-        let lane = Self::lane(&mut self.lanes, &mut self.first, self.sched.since(), tid);
+        let lane = Self::lane(&mut self.lanes, &mut self.first, self.sched.stream.since(), tid);
         lane.claimed = Some(clock::monotonic_ns());
     }
 
     /// Whether a thread with this id has recorded events.
     pub(crate) fn has_claimed(&self, tid: u32) -> bool {
         self.ids.values().any(|known| *known == tid)
+    }
+
+    /// Returns the last name that a thread of the session has got while it was recorded.
+    pub(crate) fn name_of(&self, thread: ThreadId) -> Option<String> {
+        self.sched.name_of(*self.ids.get(&thread)?)
     }
 
     /// Hands over the switches of the thread with this id until `at`. Later ones are those of
@@ -171,14 +176,14 @@ impl Switches {
 
     /// Whether one of the kernel's rings is to be read soon.
     pub(crate) fn is_filling(&self) -> bool {
-        self.sched.is_filling()
+        self.sched.stream.is_filling()
     }
 
     /// Reads the kernel's rings.
     pub(crate) fn read(&mut self) {
         let Self { sched, lanes, first, until, .. } = self;
-        let since = sched.since();
-        *until = sched.read(&mut |change| Self::change(lanes, first, since, change));
+        let since = sched.stream.since();
+        *until = sched.stream.read(&mut |change| Self::change(lanes, first, since, change));
         let claimed = lanes.values().filter(|lane| lane.claimed.is_some()).count();
         if lanes.len() > 2 * claimed + STRANGERS {
             lanes.retain(|_, lane| lane.claimed.is_some() || lane.last + SILENT_NS > *until);
@@ -208,7 +213,7 @@ impl Switches {
     /// the same number replaces the earlier.
     pub(crate) fn hold(&mut self, tid: u32, number: u64, time: RangeInclusive<u64>) {
         let Self { lanes, first, sched, .. } = self;
-        Self::lane(lanes, first, sched.since(), tid).holds.add(number, time);
+        Self::lane(lanes, first, sched.stream.since(), tid).holds.add(number, time);
     }
 
     /// Makes all waits read last unknown: some of them may have been waits for calltap, and which
@@ -235,8 +240,8 @@ impl Switches {
     pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
         let Some(tid) = self.ids.remove(&thread) else { return };
         let Self { sched, lanes, first, .. } = self;
-        let since = sched.since();
-        sched.rest_of(tid, &mut |change| Self::change(lanes, first, since, change));
+        let since = sched.stream.since();
+        sched.stream.rest_of(tid, &mut |change| Self::change(lanes, first, since, change));
         if let Some(switches) = self.lanes.remove(&tid).and_then(|mut lane| lane.take(u64::MAX)) {
             output.switches(thread, &switches, clock::monotonic_ns());
         }
@@ -244,7 +249,7 @@ impl Switches {
 
     /// Returns the record of how many switches were lost.
     pub(crate) fn outcome(&self) -> Scheduling {
-        Scheduling { refused: None, lost: self.sched.lost() }
+        Scheduling { refused: None, lost: self.sched.stream.lost() }
     }
 }
 

@@ -324,3 +324,19 @@ fn killed_recorder_has_written_kernel_events() {
     let (status, ..) = resident.end();
     assert!(status.success());
 }
+
+#[test]
+fn threads_that_end_at_once_have_the_names_that_they_gave_themselves() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(GCC, &["renamed.c"], &["-pthread"]);
+    let trace = program.directory().join("renamed.data").display().to_string();
+    let (path, filter) = (program.path.display().to_string(), "rename_self");
+    let run = calltap_run(&["record", "-q", "-o", &trace, "-F", filter, "--", &path]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let shown = calltap_run(&["replay", "-i", &trace]).stdout;
+    for number in 0..40 {
+        assert!(shown.contains(&format!(" task-{number}-")), "{number}: {shown}");
+    }
+}
