@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::PathBuf;
 
 /// Begins a sequence that selects a colour; `m` ends it.
@@ -113,6 +114,16 @@ impl<W: Write> Fit<W> {
     }
 }
 
+/// Returns the path of the file that a path leads to through symbolic links: the links stay.
+fn behind_links(path: PathBuf) -> PathBuf {
+    match (fs::canonicalize(&path), fs::read_link(&path)) {
+        (Ok(file), _) => file,
+        // A link to a file that does not exist yet.
+        (Err(_), Ok(target)) => path.with_file_name("").join(target),
+        (Err(_), Err(_)) => path,
+    }
+}
+
 /// Returns the number of characters of a line, if lines are cut.
 pub fn line_width(arguments: &Arguments) -> Option<usize> {
     let is_file = arguments.output_file().is_some();
@@ -180,10 +191,16 @@ impl Output {
             let file = File::options().write(true).open(&path).with_context(|| path.display().to_string())?;
             return Ok(Output { to: Box::new(BufWriter::new(file)), file: None });
         }
+        let path = behind_links(path);
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let part = path.with_file_name(name);
         let file = File::create(&part).with_context(|| path.display().to_string())?;
+        if let Ok(former) = fs::metadata(&path) {
+            // Only root may give a file away; the mode is set last, as a new owner clears some of its bits.
+            let _ = fchown(&file, Some(former.uid()), Some(former.gid()));
+            let _ = file.set_permissions(former.permissions());
+        }
         Ok(Output { to: Box::new(BufWriter::with_capacity(1 << 16, file)), file: Some((part, path)) })
     }
 

@@ -4,8 +4,10 @@
 use calltap_e2e::{
     GCC, Resident, calltap, calltap_run, compile, have_switches, have_tracepoints, write_program,
 };
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Runs calltap, which has to succeed, and returns its output and messages.
@@ -205,4 +207,25 @@ fn lines_in_a_file_are_in_the_order_of_their_times() {
     let times: Vec<f64> = text.lines().filter_map(time).collect();
     assert!(times.len() > 1 && times.is_sorted(), "{text}");
     assert!(resident.end().0.success());
+}
+
+#[test]
+fn an_existing_output_keeps_its_links_and_its_mode() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let path = |name: &str| program.directory().join(name).display().to_string();
+    let (trace, file) = (path("runs.data"), path("tables/report.json"));
+    run(&["record", "-q", "-o", &trace, "--", &program.path.to_string_lossy()]);
+    fs::create_dir(path("tables")).expect("a directory");
+    fs::write(&file, "before").expect("a file");
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("a mode");
+    for (link, target) in [("linked", "tables/report.json"), ("new", "tables/other.json")] {
+        symlink(target, path(link)).expect("a link");
+        run(&["report", "--format", "json", "-i", &trace, "-o", &path(link)]);
+        assert_eq!(fs::read_link(path(link)).expect("a link"), Path::new(target));
+        let written = fs::read_to_string(path(target)).expect("a report");
+        assert!(written.starts_with('[') && written.contains("calls"), "{written}");
+    }
+    assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o640);
+    let left: Vec<_> = fs::read_dir(path("tables")).expect("a directory").flatten().collect();
+    assert_eq!(left.len(), 2, "{left:?}");
 }
