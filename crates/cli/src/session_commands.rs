@@ -147,7 +147,7 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
                 if !kept.is_empty() {
                     return Err(attached.refuse_kept().into());
                 }
-                let (tally, notes) = attached.set(given, (on, later))?;
+                let (tally, notes) = attached.set(given.clone(), (on, later))?;
                 (tally.on, tally.off, tally.written, tally.stopped, notes)
             }
         };
@@ -158,7 +158,10 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     };
     let (written, stopped) = (took("code written in", written), took("stopped for", stopped));
     let on = units::counted(u64::from(on), "function");
-    tell!("calltap: {of}{on} enabled, {} disabled{written}{stopped}", units::count(u64::from(off)));
+    let off = units::count(u64::from(off));
+    let python: Vec<String> = given.python.iter().filter(|glob| !glob.is_empty()).cloned().collect();
+    let python = started::python(&python);
+    tell!("calltap: {of}{on} enabled, {off} disabled{written}{stopped}{python}");
     Ok(())
 }
 

@@ -187,6 +187,11 @@ impl Selection {
         !self.python.is_empty() && (self.futures || self.python != [NO_PYTHON])
     }
 
+    /// Returns the globs that select Python functions.
+    pub fn python_globs(&self) -> &[String] {
+        if self.python == [NO_PYTHON] { &[] } else { &self.python }
+    }
+
     /// Whether functions that poll futures of Rust are traced. In a Python program, its coroutines
     /// are traced instead.
     pub fn polls(&self) -> bool {

@@ -18,6 +18,7 @@ pub(crate) fn tell(options: &Options, planner: &mut Planner<'_>) {
     let excludes = !words.notrace.is_empty() || words.tracers.iter().any(|tracer| !tracer.notrace.is_empty());
     started.all_excluded = started.modules.is_empty() && excludes;
     started.interpreter = if is_open && !words.traces_python() { planner.interpreter() } else { None };
+    started.python = words.python_globs().to_vec();
     (options.started)(&started);
 }
 

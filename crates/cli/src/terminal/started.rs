@@ -66,7 +66,16 @@ fn sentence(started: &Started) -> String {
         }
     };
     let untraceable = started.untraceable.as_ref().map(untraceable).unwrap_or_default();
-    format!("{functions} on{modules}{untraceable}{}", elsewhere(&started.elsewhere))
+    let python = python(&started.python);
+    format!("{functions} on{modules}{untraceable}{}{python}", elsewhere(&started.elsewhere))
+}
+
+/// Returns the part of a sentence about selected Python functions.
+pub fn python(globs: &[String]) -> String {
+    match globs {
+        [] => String::new(),
+        globs => format!("; Python functions named '{}' from their next call", globs.join(",")),
+    }
 }
 
 /// Returns the part of the sentence about named functions that cannot be traced.
@@ -118,13 +127,10 @@ mod tests {
             };
             let started = Started {
                 pid: 1,
-                untraceable: None,
                 linked: Some(("redis-check-rdb".to_owned(), "redis-server".to_owned())),
-                nameless: None,
-                interpreter: None,
-                all_excluded: false,
                 modules: modules.iter().map(module).collect(),
                 elsewhere: elsewhere.iter().map(found).collect(),
+                ..Started::default()
             };
             assert_eq!(sentence(&started), expected);
         };

@@ -33,6 +33,8 @@ pub struct Started {
     /// File of the Python interpreter that the process runs, if the selection names no functions,
     /// neither in C nor in Python.
     pub interpreter: Option<String>,
+    /// Globs of the selected Python functions. Which functions match is known only when they are called.
+    pub python: Vec<String>,
 }
 
 /// Functions that a word names in a file where none are enabled.
@@ -113,8 +115,7 @@ impl Planner<'_> {
         let pid = self.pid_of(0);
         let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
         let linked = loaded.find_map(|loaded| Some((loaded.mapped.name(), loaded.mapped.link.clone()?)));
-        let (all_excluded, interpreter) = (false, None);
-        Started { untraceable, pid, linked, modules, elsewhere, nameless, all_excluded, interpreter }
+        Started { untraceable, pid, linked, modules, elsewhere, nameless, ..Started::default() }
     }
 
     /// Returns the file of the Python interpreter that the first process runs.
