@@ -33,7 +33,7 @@ pub use discover::names::{add_names, add_packed_names, build_id_of, debug_link, 
 pub use discover::polls::find_polls;
 pub use discover::profilers::beginning;
 pub use elf::image::Segment;
-pub use elf::machines::collects_code;
+pub use elf::machines::ReturnsStay;
 pub use elf::plt::slot_of as plt_slot;
 pub use error::Error;
 pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte, Verdict};

@@ -47,6 +47,7 @@ calltap_sites::reasons! {
     GoFunction = "go-entry-only", "it is a Go function: its values need debugging information and Go 1.17 to 1.27, and exclude --if and $callers; 'stacks -F' needs no values", "keep its debugging information (no -ldflags=-s)";
     GoClock = "go-clock", "it is a Go function, whose values need a clock that orders the events of threads: --clock tsc or counter", "use one of these clocks";
     CollectedCode = "collected-code", "the program's collector finds code by return addresses on stacks, and its returns need a return stub", "trace its callers";
+    ShadowMemory = "shadow-memory", "the program's sanitizer uses the memory where calltap would keep return addresses, so that returns are not recorded", "build it without the sanitizer";
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "its returns are not recorded: {why}", "see the table of functions";
 
     NoFutures = "no-futures",

@@ -1,7 +1,8 @@
 //! The program sees the same environment as alone, and its end is reported as if it had run alone.
 
 use calltap_e2e::{
-    BARE, Build, Expect, GCC, Program, calltap, calltap_run, check, compile, kill, kill_group, plain, run,
+    BARE, Build, CLANG, Expect, GCC, Program, again, calltap, calltap_run, check, compile, have, kill,
+    kill_group, plain, run, transparent,
 };
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -225,5 +226,26 @@ fn programs_under_address_sanitizer_start_and_are_watched_over() {
         assert_eq!(again.stdout, "532000 nothing\n".repeat(2));
         let report = calltap_run(&["report", "-i", &trace, "--format", "csv"]).stdout;
         assert!(report.lines().any(|line| line.contains("2000") && line.contains("sum")), "{report}");
+    }
+}
+
+// Return addresses are kept in memory that these sanitizers use themselves.
+#[test]
+fn entries_are_counted_where_a_sanitizer_fills_the_address_space() {
+    let bare_clang = &BARE[2];
+    let sanitized = [
+        (GCC, "-fsanitize=thread"),
+        (&BARE[0], "-fsanitize=thread"),
+        (CLANG, "-fsanitize=memory"),
+        (bare_clang, "-fsanitize=memory"),
+        (bare_clang, "-fsanitize=thread"),
+        (bare_clang, "-fsanitize=dataflow"),
+    ];
+    for (build, flag) in sanitized.into_iter().filter(|(build, _)| have(build.compilers[0])) {
+        let program = compile(build, &["threads.c"], &[flag]);
+        let recording = check(&program, &plain(), &Expect::default());
+        let notes = calltap_run(&["info", "-i", &recording.trace.to_string_lossy()]).stdout;
+        assert!(notes.contains("sanitizer") && notes.contains("only entries are recorded"), "{flag}: {notes}");
+        transparent(&again(build, "threads.c", &[flag]), &[]);
     }
 }

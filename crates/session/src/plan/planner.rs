@@ -42,8 +42,8 @@ use calltap_process::memory::text::ProcessText;
 use calltap_process::target::Target;
 use calltap_process::{clock, proc};
 use calltap_selection::{Candidates, Listed, Selector};
-use calltap_sites::Binary;
 use calltap_sites::types::Types;
+use calltap_sites::{Binary, ReturnsStay};
 use calltap_trace::Record;
 use first_calls::FirstCalls;
 use site_requests::Values;
@@ -112,9 +112,9 @@ struct Files {
     types: HashMap<Identity, Option<Arc<Types>>>,
     /// Where interpreters keep the current thread state.
     interpreters: HashMap<Identity, Result<python::Interpreter, python::Reason>>,
-    /// Whether the collectors of programs find code by return addresses on stacks, by device and
+    /// Why return addresses of programs must stay on the stack, by device and
     /// inode.
-    collectors: HashMap<(u64, u64), bool>,
+    returns_stay: HashMap<(u64, u64), Option<ReturnsStay>>,
     /// The candidates of the selection, for messages.
     candidates: Candidates,
     /// Whether some functions were not decoded.

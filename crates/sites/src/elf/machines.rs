@@ -1,6 +1,7 @@
 //! Runtimes that use return addresses. Virtual machines identify generated code by its return
 //! address when it calls one of their functions; for the address of a stub they stop with an error.
-//! A collector that searches stacks for references keeps code by them.
+//! A collector that searches stacks for references keeps code by them. Sanitizers use the memory
+//! where calltap would keep them.
 
 use std::fs::File;
 
@@ -26,12 +27,30 @@ pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
 /// Functions that SBCL's runtime exports, as its table of names has them.
 const LISP: [&[u8]; 2] = [b"alloc_code_object\0", b"collect_garbage\0"];
 
-/// Whether the collector of a program moves or frees compiled code that nothing refers to but
-/// return addresses on the stack, as SBCL's does: a function of any file that generated code calls
-/// must leave its return address where it is.
-pub fn collects_code(program: &File) -> bool {
-    let cache = ReadCache::new(program);
-    let Ok(object) = object::File::parse(&cache) else { return false };
-    let names = object.section_by_name(".dynstr").and_then(|section| section.data().ok());
-    names.is_some_and(|names| LISP.iter().all(|name| memmem::find(names, name).is_some()))
+/// Functions of the sanitizers whose memory takes all of the address space beside the stacks, as a
+/// program's table of names has them.
+const SHADOWS: [&[u8]; 3] = [b"__msan_init\0", b"__tsan_init\0", b"__dfsan_arg_tls\0"];
+
+/// Why the return addresses of a program's calls must stay on the stack, in all of its files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReturnsStay {
+    /// The program's collector moves or frees compiled code that nothing refers to but return
+    /// addresses on the stack, as SBCL's does.
+    CollectsCode,
+    /// A sanitizer uses the memory in which the return addresses would be kept.
+    Sanitizer,
+}
+
+impl ReturnsStay {
+    /// Finds the reason in a program's file, if there is one.
+    pub fn find(program: &File) -> Option<ReturnsStay> {
+        let cache = ReadCache::new(program);
+        let object = object::File::parse(&cache).ok()?;
+        let names = object.section_by_name(".dynstr").and_then(|section| section.data().ok())?;
+        let has = |name: &[u8]| memmem::find(names, name).is_some();
+        if LISP.iter().all(|name| has(name)) {
+            return Some(ReturnsStay::CollectsCode);
+        }
+        SHADOWS.iter().any(|name| has(name)).then_some(ReturnsStay::Sanitizer)
+    }
 }

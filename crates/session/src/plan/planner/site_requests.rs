@@ -16,7 +16,7 @@ use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
 use calltap_selection::{Program, Purpose, SAVE_THREAD, Selection, SiteRequest, ValueReason, is_readied};
-use calltap_sites::{Discovery, Function, KeptPointer, Returns, Watch};
+use calltap_sites::{Discovery, Function, KeptPointer, Returns, ReturnsStay, Watch};
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
@@ -31,8 +31,17 @@ const CUT: &str =
 /// different threads.
 const CUT_BY_CLOCK: &str = "of Go functions only entries are recorded: returns need --clock tsc or counter";
 
-/// Warning if only entries are recorded as the program's collector needs return addresses.
-const COLLECTED: &str = "the program's collector finds code by return addresses on stacks: of functions that need a return stub only entries are recorded, and no returns or times";
+/// Returns the warning if only entries are recorded, as return addresses must stay.
+fn only_entries(why: ReturnsStay) -> &'static str {
+    match why {
+        ReturnsStay::CollectsCode => {
+            "the program's collector finds code by return addresses on stacks: of functions that need a return stub only entries are recorded, and no returns or times"
+        }
+        ReturnsStay::Sanitizer => {
+            "the program's sanitizer uses the memory where calltap would keep return addresses: only entries are recorded, and no returns or times"
+        }
+    }
+}
 
 /// Why a named function that the agent watches is not traced.
 const WATCHED: &str =
@@ -68,9 +77,8 @@ pub(super) struct Values {
     /// Whether only entries are traced of some functions although more was requested, and whether
     /// the user was warned.
     cut: (bool, bool),
-    /// Whether only entries are traced of functions that need a return stub, as the program's
-    /// collector needs return addresses, and whether the user was warned.
-    collected: (bool, bool),
+    /// Why only entries are traced of functions, and whether the user was warned.
+    without_stubs: (Option<ReturnsStay>, bool),
     /// The tracers of Python functions, if there is a known interpreter.
     pub(super) python: Option<u32>,
     /// The first interpreter that is not traced, with the reason.
@@ -91,6 +99,16 @@ impl Values {
             self.trouble = Some(NotRead { name, why, is_undecided: site_request.is_undecided() });
         }
     }
+}
+
+/// Whether these hooks need what the program does not allow: another return address, or, as all
+/// returns but those of goroutines, the memory in which it is kept.
+fn needs_shadow_stack(hooks: HookSet, function: &Function, why: ReturnsStay) -> bool {
+    hooks.returns()
+        && match why {
+            ReturnsStay::CollectsCode => matches!(function.returns, Returns::Stub(_)),
+            ReturnsStay::Sanitizer => !hooks.knows_goroutine(),
+        }
 }
 
 /// Whether there are hooks for a function of an interpreter.
@@ -157,12 +175,12 @@ fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool)
 }
 
 impl Files {
-    /// Whether the collector of a process's program finds code by return addresses on stacks.
-    fn collects_code(&mut self, pid: u32) -> bool {
-        let Ok(program) = File::open(proc::place(pid).join("exe")) else { return false };
-        let Ok(meta) = program.metadata() else { return false };
+    /// Returns why the return addresses of a process's calls must stay on the stack.
+    fn returns_stay(&mut self, pid: u32) -> Option<ReturnsStay> {
+        let program = File::open(proc::place(pid).join("exe")).ok()?;
+        let meta = program.metadata().ok()?;
         let place = (meta.dev(), meta.ino());
-        *self.collectors.entry(place).or_insert_with(|| calltap_sites::collects_code(&program))
+        *self.returns_stay.entry(place).or_insert_with(|| ReturnsStay::find(&program))
     }
 }
 
@@ -192,9 +210,9 @@ impl<'a> Planner<'a> {
         if let Some(tracers) = self.values.python {
             self.introduce_python(index, tracers, records);
         }
-        if self.values.collected == (true, false) {
-            (self.values.collected.1, self.values.cut.1) = (true, true);
-            self.warn(COLLECTED, records);
+        if let (Some(why), false) = self.values.without_stubs {
+            (self.values.without_stubs.1, self.values.cut.1) = (true, true);
+            self.warn(only_entries(why), records);
         }
         if self.values.cut == (true, false) {
             self.values.cut.1 = true;
@@ -262,7 +280,7 @@ impl<'a> Planner<'a> {
     ) {
         let (pid, orders_threads, counter) =
             (self.pid_of(index), self.orders_threads(), self.shared.control().reads_tsc());
-        let keeps_return_addresses = self.files.collects_code(pid);
+        let returns_stay = self.files.returns_stay(pid);
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.files.types), RefCell::new(&mut self.values));
@@ -303,11 +321,15 @@ impl<'a> Planner<'a> {
                 if site_request.hook_set.knows_goroutine() && !orders_threads {
                     site_request.leave_goroutines_out();
                 }
-                let replaces =
-                    matches!(function.returns, Returns::Stub(_)) && site_request.hook_set.returns();
-                if keeps_return_addresses && replaces && site_request.purpose == Purpose::Trace {
-                    site_request.leave_returns_out(ValueReason::CollectedCode);
-                    values.borrow_mut().collected.0 = true;
+                if site_request.purpose == Purpose::Trace
+                    && let Some(why) = returns_stay
+                    && needs_shadow_stack(site_request.hook_set, function, why)
+                {
+                    site_request.leave_returns_out(match why {
+                        ReturnsStay::CollectsCode => ValueReason::CollectedCode,
+                        ReturnsStay::Sanitizer => ValueReason::ShadowMemory,
+                    });
+                    values.borrow_mut().without_stubs.0 = Some(why);
                 }
                 values.borrow_mut().note(&site_request, function);
                 if site_request.is_undecided() {
