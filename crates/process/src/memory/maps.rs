@@ -287,6 +287,10 @@ fn parse(line: &str) -> Option<Region> {
 /// Bytes kept free above a heap, and below the first thread's stack.
 const ROOM_TO_GROW: u64 = 1 << 30;
 
+/// Bytes kept free above a heap where a window has no more: without its functions' returns, a Go
+/// program is hardly traced, and its C code rarely has a large heap.
+const LESS_ROOM_TO_GROW: u64 = 64 << 20;
+
 /// Bytes kept free above calltap's mappings if possible: the kernel places new mappings, such as
 /// stacks of new threads, downwards.
 const ROOM_FOR_MORE: u64 = 256 << 20;
@@ -344,12 +348,23 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
     })
 }
 
-/// Finds the first free range of `length` bytes within a window. `lowest` is the lowest address
-/// that the system allows to map.
+/// Finds the first free range of `length` bytes within a window, far from the heap if there is one.
+/// `lowest` is the lowest address that the system allows to map.
 pub fn gap_within(regions: &[Region], window: &Range<u64>, length: u64, lowest: u64) -> Option<u64> {
+    let rooms = [ROOM_TO_GROW, LESS_ROOM_TO_GROW].into_iter();
+    rooms.filter_map(|room| gap_within_behind_heap(regions, window, (length, room), lowest)).next()
+}
+
+/// Finds such a range with this much room for the heap.
+fn gap_within_behind_heap(
+    regions: &[Region],
+    window: &Range<u64>,
+    (length, room): (u64, u64),
+    lowest: u64,
+) -> Option<u64> {
     let start = window.start.max(lowest).next_multiple_of(PAGE);
     let taken = |region: &Region| match region.path.to_str() {
-        Some(HEAP) => (region.start, region.end.saturating_add(ROOM_TO_GROW)),
+        Some(HEAP) => (region.start, region.end.saturating_add(room)),
         Some("[stack]") => (region.start.saturating_sub(ROOM_TO_GROW), region.end),
         _ => (region.start, region.end),
     };
@@ -469,5 +484,10 @@ mod tests {
             assert_eq!(gap(&[near]).is_none(), grows == "[heap]");
             assert_eq!(gap(&[above]).is_none(), grows == "[stack]");
         }
+        // The heap begins so near in front of the window that only its end is far enough.
+        let heap = |end| Region { path: HEAP.into(), ..region(0x1000_0000, end) };
+        let gap = |regions: &[Region]| gap_within(regions, &(0x1200_0000..0x1500_0000), 0x3000, 0x10000);
+        assert_eq!(gap(&[heap(0x1004_0000)]), Some(0x1404_0000));
+        assert_eq!(gap(&[heap(0x1104_0000)]), None);
     }
 }
