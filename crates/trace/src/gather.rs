@@ -113,6 +113,7 @@ fn make_printable(record: &mut Record) {
         }),
         Record::Conditions { conditions } => conditions.iter_mut().for_each(one),
         Record::Kept(kept) => kept.calls.iter_mut().for_each(one),
+        Record::Busy(busy) => busy.functions.iter_mut().for_each(one),
         Record::End(end) => one(&mut end.status),
         _ => {}
     }
@@ -203,6 +204,7 @@ impl Gather {
             Record::Conditions { conditions } => self.add_conditions(&conditions),
             Record::Slow { rules } => self.meta.slow.extend(rules),
             Record::Kept(kept) => self.meta.kept.push(kept),
+            Record::Busy(busy) => self.meta.busy.push(busy),
             Record::Scheduling(scheduling) => self.meta.scheduling = Some(scheduling),
             Record::KernelEvents(events) => self.meta.kernel_events = Some(events),
             Record::KernelFunctions { functions } => self.of_kernel = Some(functions),

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::event::{Batch, EventKind};
 use crate::kernel_records::Scheduling;
 use crate::meta::{
-    DisabledByLimit, End, Loss, Module, Process, Profile, Record, Session, Site, Thread, ThreadId,
+    Busy, DisabledByLimit, End, Loss, Module, Process, Profile, Record, Session, Site, Thread, ThreadId,
 };
 use crate::switches::{Gathering, Payload, Switch};
 use crate::writer::{ThreadEncoder, TraceWriter};
@@ -67,6 +67,7 @@ pub struct History {
     clocks: VecDeque<ClockPair>,
     profile: Vec<Profile>,
     disabled_by_limit: Vec<DisabledByLimit>,
+    busy: Vec<Busy>,
     scheduling: Option<Scheduling>,
     switches: Gathering,
     notes: VecDeque<String>,
@@ -94,6 +95,7 @@ impl History {
             clocks: VecDeque::new(),
             profile: Vec::new(),
             disabled_by_limit: Vec::new(),
+            busy: Vec::new(),
             scheduling: None,
             switches: Gathering::default(),
             notes: VecDeque::new(),
@@ -121,6 +123,7 @@ impl History {
             }
             Record::Profile { rows } => self.profile.clone_from(rows),
             Record::DisabledByLimit { functions } => self.disabled_by_limit.extend_from_slice(functions),
+            Record::Busy(busy) => self.busy.push(busy.clone()),
             Record::Note { text } => {
                 self.notes.push_back(text.clone());
                 if self.notes.len() > NOTES {
@@ -262,6 +265,7 @@ impl History {
         record(Record::Sites { sites: self.sites.clone() })?;
         self.clocks.iter().try_for_each(|pair| record(Record::Clock(*pair)))?;
         record(Record::DisabledByLimit { functions: self.disabled_by_limit.clone() })?;
+        self.busy.iter().cloned().try_for_each(|busy| record(Record::Busy(busy)))?;
         self.notes.iter().try_for_each(|text| record(Record::Note { text: text.clone() }))?;
         let (threads, calls) = self.forgotten;
         if threads > 0 {

@@ -44,7 +44,7 @@ pub use incidents::{Incident, IncidentKind};
 pub use kernel_log::{GoroutineRun, KernelLog};
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
-    Captured, DisabledByLimit, End, Future, FutureValues, GoStart, Kept, Loss, Meta, Module, Process,
+    Busy, Captured, DisabledByLimit, End, Future, FutureValues, GoStart, Kept, Loss, Meta, Module, Process,
     Profile, Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value,
     ValueForm,
 };

@@ -201,6 +201,17 @@ pub struct Kept {
     pub calls: Option<String>,
 }
 
+/// Functions that the recorder could not enable with the others, as a thread may have been inside
+/// the code that the jumps overwrite.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Busy {
+    /// Linker symbols of the functions.
+    pub functions: Vec<String>,
+    /// Tick from which on they were traced; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+}
+
 /// The sums of a [`TracerKind::Profile`] tracer for one function in one process, over all threads.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
@@ -318,6 +329,8 @@ pub enum Record {
     },
     /// See [`Kept`]; each holds until the next.
     Kept(Kept),
+    /// See [`Busy`]; the newest of a function counts.
+    Busy(Busy),
     /// See [`ClockPair`].
     Clock(ClockPair),
     /// See [`Loss`]; the newest of a thread counts.
@@ -396,6 +409,8 @@ pub struct Meta {
     pub slow: Vec<SlowRule>,
     /// Which calls were kept, in order of time; empty: all.
     pub kept: Vec<Kept>,
+    /// Functions that could not be enabled with the others, in order of time.
+    pub busy: Vec<Busy>,
     /// Conditions of all selections; a call for which one of its function did not hold is missing.
     pub conditions: Vec<String>,
     /// Functions disabled by the overhead limit.

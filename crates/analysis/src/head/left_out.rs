@@ -4,15 +4,17 @@ use super::disabled;
 use crate::names::Names;
 use crate::sources::part::Part;
 use crate::sources::source::Source;
-use crate::units::{duration, one_line};
-use calltap_trace::{Kept, SlowRule};
+use crate::units::{duration, first_names, one_line};
+use calltap_names::demangle;
+use calltap_trace::{Busy, Kept, SlowRule};
+use std::collections::BTreeMap;
 
 /// Key in JSON: a list of sentences.
 pub const KEY: &str = "left_out";
 
 /// Returns a sentence for each reason for which calls of a trace are missing on purpose: functions
-/// disabled by the overhead limit, rules for slow calls, conditions, and which calls were to be
-/// kept.
+/// disabled by the overhead limit, rules for slow calls, conditions, which calls were to be kept, and
+/// functions that were not traced from the beginning.
 pub fn sentences(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
     let disabled = disabled::of_trace(meta, &Names::new(meta, false));
@@ -24,12 +26,35 @@ pub fn by_rules(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
     let since = |ticks| source.to_ns(ticks).saturating_sub(Part::beginning(source));
     let kept = meta.kept.iter().map(|kept| kept_calls(kept, since));
-    slow_calls(&meta.slow).into_iter().chain(conditions(&meta.conditions)).chain(kept).collect()
+    let kept: Vec<String> = kept.collect();
+    let rules = slow_calls(&meta.slow).into_iter().chain(conditions(&meta.conditions)).chain(kept);
+    rules.chain(busy(&meta.busy, since)).collect()
 }
 
 /// Returns the sentences as lines of a head.
 pub fn lines(source: &dyn Source) -> String {
     sentences(source).iter().map(|line| format!("# {line}\n")).collect()
+}
+
+/// Returns a sentence about the functions that were never traced, and one about those that were
+/// traced later than the others. `since` converts ticks to nanoseconds since the beginning.
+fn busy(busy: &[Busy], since: impl Fn(u64) -> u64) -> impl Iterator<Item = String> {
+    const WHY: &str = "a thread may have been inside the code that the jumps overwrite";
+    let mut newest = BTreeMap::new();
+    for Busy { functions, until } in busy {
+        newest.extend(functions.iter().map(|function| (function, *until)));
+    }
+    let named = |is_traced: bool| {
+        let found = newest.iter().filter(|(_, until)| until.is_some() == is_traced);
+        found.map(|(name, _)| demangle(name)).collect::<Vec<String>>()
+    };
+    let (never, late) = (named(false), named(true));
+    let be = if never.len() == 1 { "was" } else { "were" };
+    let never = (!never.is_empty()).then(|| format!("{} {be} not traced: {WHY}", first_names(&never)));
+    let last = newest.values().flatten().max().map_or(0, |until| since(*until));
+    let late = (!late.is_empty())
+        .then(|| format!("before {}, calls of {} are missing: {WHY}", duration(last), first_names(&late)));
+    never.into_iter().chain(late)
 }
 
 fn slow_calls(rules: &[SlowRule]) -> Option<String> {
@@ -56,5 +81,31 @@ pub(crate) fn kept_calls(kept: &Kept, since: impl Fn(u64) -> u64) -> String {
             "{from}the recording kept only calls {}: other calls are missing, and callers' times include them",
             one_line(calls)
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_were_traced_late_or_never_are_named() {
+        let busy_of = |functions: &[&str], until| Busy {
+            functions: functions.iter().map(|name| (*name).to_owned()).collect(),
+            until,
+        };
+        let said = |all: &[Busy]| busy(all, |ticks| ticks * 1_000_000).collect::<Vec<String>>();
+        let why = "a thread may have been inside the code that the jumps overwrite";
+        assert_eq!(said(&[]), [""; 0]);
+        assert_eq!(
+            said(&[busy_of(&["a", "b"], None), busy_of(&["c"], Some(5))]),
+            [
+                format!("a, b were not traced: {why}"),
+                format!("before 5.000 ms, calls of c are missing: {why}")
+            ]
+        );
+        // Another selection has enabled it.
+        let later = said(&[busy_of(&["a"], None), busy_of(&["a"], Some(7))]);
+        assert_eq!(later, [format!("before 7.000 ms, calls of a are missing: {why}")]);
     }
 }

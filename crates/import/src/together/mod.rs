@@ -16,7 +16,7 @@ pub use refused::Refused;
 
 use crate::writer::PROCESS;
 use calltap_trace::{
-    ClockMap, End, Kept, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId, TraceReader,
+    Busy, ClockMap, End, Kept, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId, TraceReader,
     TraceWriter,
 };
 use clocks::Timeline;
@@ -178,7 +178,8 @@ fn facts(
     let mut losses = BTreeMap::new();
     for (place, recording) in recordings.iter().enumerate() {
         let ids = &tables.ids[place];
-        let Meta { loss, profile, slow, kept, disabled_by_limit, addresses, .. } = recording.reader.meta();
+        let Meta { loss, profile, slow, kept, busy, disabled_by_limit, addresses, .. } =
+            recording.reader.meta();
         for own in loss {
             let Some(thread) = ids.thread(own.thread) else { continue };
             let all = losses.entry(thread).or_insert(Loss { thread, ..Loss::default() });
@@ -215,7 +216,11 @@ fn facts(
             let from = kept.from.map(|from| timeline.ticks(place, from));
             Record::Kept(Kept { from, ..kept })
         });
-        records.into_iter().flatten().chain(kept).try_for_each(|record| trace.record(&record))?;
+        let busy = busy.iter().cloned().map(|busy| {
+            let until = busy.until.map(|until| timeline.ticks(place, until));
+            Record::Busy(Busy { until, ..busy })
+        });
+        records.into_iter().flatten().chain(kept).chain(busy).try_for_each(|record| trace.record(&record))?;
     }
     losses.into_values().try_for_each(|loss| trace.record(&Record::Loss(loss)))?;
     kernel_facts(recordings, tables, nested, trace)

@@ -287,6 +287,12 @@ impl ProcessModule {
         ever.map(|placed| (placed.function, placed.is_on()))
     }
 
+    /// Returns the names of the functions that are traced now.
+    pub(crate) fn names_on(&self) -> impl Iterator<Item = &str> {
+        let on = self.traced().filter(|(_, is_on)| *is_on);
+        on.filter_map(|(function, _)| Some(&*self.binary.functions.get(function)?.name))
+    }
+
     /// Returns the stubs that sites lead to now.
     pub(crate) fn stubs_on(&self) -> impl Iterator<Item = u32> {
         let on = self.sites.iter().filter(|placed| placed.is_on());

@@ -92,6 +92,7 @@ pub(crate) struct Process {
     /// Whether it was forked from a parent that may have changed since: the states of its sites
     /// have to be read.
     forked: bool,
+    busy: switch::Busy,
     pub(crate) text: Option<ProcessText>,
 }
 
@@ -222,6 +223,7 @@ impl<'a> Planner<'a> {
                 watched,
                 watch_through: parent.watch_through,
                 named: parent.named.clone(),
+                busy: switch::Busy::default(),
                 forked: true,
                 text: None,
             }

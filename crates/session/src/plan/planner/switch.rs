@@ -18,6 +18,7 @@ use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::ptrace::threads::stop_machine;
 use calltap_trace::Record;
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
@@ -25,6 +26,20 @@ use std::time::{Duration, Instant};
 
 /// Note if the dynamic linker is too far from all free memory, or has no empty function.
 const UNWATCHED: &str = "the dynamic linker could not be watched: libraries opened later are not traced";
+/// What is told of functions in which a thread may be.
+const NOT_TRACED: &str =
+    "not traced: a thread may be inside the code that the jumps overwrite; 'calltap set' tries again";
+const LATE: &str =
+    "traced later than the others: a thread may have been inside the code that the jumps overwrite";
+
+/// Functions of a process that were not enabled because a thread may have been inside.
+#[derive(Debug, Default)]
+pub(crate) struct Busy {
+    /// Those that were not enabled with the others.
+    seen: BTreeSet<String>,
+    /// Those of which the user was told that they are not traced.
+    told: BTreeSet<String>,
+}
 
 impl Planner<'_> {
     /// Switches the sites of a process to their desired states.
@@ -86,10 +101,41 @@ impl Planner<'_> {
         self.tally.written += tally.written;
         found.into_iter().for_each(&mut note);
         note_unwritten(&mut process.modules, index, &self.directory.journal);
-        let waiting = process.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
-        if last && let Some(text) = not_free(&Vec::from_iter(waiting)) {
-            note(text);
+        if last {
+            self.tell_busy(index, records);
         }
+    }
+
+    /// Tells which functions of a process wait until no thread is inside them, and which of those
+    /// that have waited are traced now.
+    fn tell_busy(&mut self, index: u32, records: &mut Vec<Metadata>) {
+        let now = self.event_ticks();
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        let waiting = process.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
+        let waiting: BTreeSet<String> = waiting.map(str::to_owned).collect();
+        let never: Vec<String> = waiting.difference(&process.busy.told).cloned().collect();
+        let Busy { seen, told } =
+            std::mem::replace(&mut process.busy, Busy { told: waiting, ..Busy::default() });
+        let on = || process.modules.iter().flat_map(ProcessModule::names_on);
+        let late: Vec<String> = match seen.is_empty() && told.is_empty() {
+            true => Vec::new(),
+            false => {
+                on().filter(|name| seen.contains(*name) || told.contains(*name)).map(str::to_owned).collect()
+            }
+        };
+        for (functions, until, what) in [(never, None, NOT_TRACED), (late, Some(now), LATE)] {
+            if let Some(text) = not_free(&functions, what) {
+                self.warnings.push(text);
+                records.push(Record::Busy(calltap_trace::Busy { functions, until }).into());
+            }
+        }
+    }
+
+    /// Notes which functions of a process wait until no thread is inside them.
+    pub(super) fn note_busy(&mut self, index: u32) {
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        let waiting = process.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
+        process.busy.seen = waiting.map(str::to_owned).collect();
     }
 
     /// Opens the text of a process, unless it is open.
@@ -114,7 +160,7 @@ impl Planner<'_> {
 }
 
 /// Returns the note about functions whose code could not be changed, as threads may be inside it.
-fn not_free(functions: &[&str]) -> Option<String> {
+fn not_free(functions: &[String], what: &str) -> Option<String> {
     let [first, others @ ..] = functions else { return None };
     let first = calltap_names::in_message(first);
     let them = match others.len() {
@@ -122,9 +168,7 @@ fn not_free(functions: &[&str]) -> Option<String> {
         1 => format!("{first} and another function are"),
         more => format!("{first} and {more} other functions are"),
     };
-    Some(format!(
-        "{them} not traced: a thread may be inside the code that the jumps overwrite; 'calltap set' tries again"
-    ))
+    Some(format!("{them} {what}"))
 }
 
 /// Adds the sites to the journal that another tool had changed. If that fails, detaching leaves

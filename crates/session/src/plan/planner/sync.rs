@@ -197,11 +197,15 @@ impl Planner<'_> {
     /// Stops all threads for the sites that demand it: those that are written only then, and those
     /// in which no thread may be. A site that a thread does not leave is not changed.
     pub(crate) fn stop_for_the_rest(&mut self, index: u32, target: &Target) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        for tried in 0..TRIES {
             if !self.is_undrained(index) {
                 break;
             }
             self.drain(index, target)?;
+            // The others are traced from here on.
+            if tried == 0 {
+                self.note_busy(index);
+            }
         }
         Ok(())
     }
