@@ -12,7 +12,7 @@ const MOST: usize = 4096;
 /// to notice the end.
 const KEPT_NS: u64 = 10_000_000_000;
 
-/// What the kernel has recorded of a thread since its start, or since it executed a program.
+/// The newest record of a thread since its start, or since it executed a program.
 #[derive(Default, Debug)]
 struct Newest {
     at: u64,

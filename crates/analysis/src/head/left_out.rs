@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 pub const KEY: &str = "left_out";
 
 /// Returns a sentence for each reason for which calls of a trace are missing on purpose: functions
-/// disabled by the overhead limit, rules for slow calls, conditions, which calls were to be kept, and
-/// functions that were not traced from the beginning.
+/// disabled by the overhead limit, rules for slow calls, conditions, which calls were to be kept,
+/// and functions that were not traced from the beginning.
 pub fn sentences(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
     let disabled = disabled::of_trace(meta, &Names::new(meta, false));

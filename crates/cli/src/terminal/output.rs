@@ -197,7 +197,7 @@ impl Output {
         let part = path.with_file_name(name);
         let file = File::create(&part).with_context(|| path.display().to_string())?;
         if let Ok(former) = fs::metadata(&path) {
-            // Only root may give a file away; the mode is set last, as a new owner clears some of its bits.
+            // Only root may give a file away. The mode comes last: a new owner clears bits of it.
             let _ = fchown(&file, Some(former.uid()), Some(former.gid()));
             let _ = file.set_permissions(former.permissions());
         }

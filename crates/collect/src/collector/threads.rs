@@ -233,8 +233,8 @@ impl Collector<'_> {
         self.totals.threads += 1;
         self.threads.count += 1;
         self.threads.begun += 1;
-        // The present name, or if the thread has ended the name with which it began: the last one follows
-        // at the end where context switches are recorded.
+        // The present name, or if the thread has ended the name with which it began. Where context
+        // switches are recorded, the last name follows at the end.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let ids = self.ids_here(process, tid);
         let comm = ids.map(comm).filter(|comm| !comm.is_empty()).unwrap_or(name);

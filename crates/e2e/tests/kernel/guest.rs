@@ -168,9 +168,9 @@ pub fn run_script(kernel: &Path, programs: &[&Path], script: &str) -> Steps {
     let image = system(directory.path(), programs, script);
     let file = |name: &str| format!("file:{}", directory.path().join(name).display());
     let mut qemu = Command::new("qemu-system-x86_64");
-    // In a host thread for each processor, QEMU forgets its translation of code before it stores the new
-    // bytes: another processor translates the old ones in between, and the kernel dies of an int3 of its
-    // own patching ("Oops: int3").
+    // In a host thread for each processor, QEMU forgets its translation of code before it stores
+    // the new bytes: another processor translates the old ones in between, and the kernel dies of
+    // an int3 of its own patching ("Oops: int3").
     qemu.args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "512", "-nic", "none"]);
     qemu.args(["-display", "none", "-monitor", "none", "-no-reboot"]);
     qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(&image);

@@ -245,7 +245,10 @@ fn entries_are_counted_where_a_sanitizer_fills_the_address_space() {
         let program = compile(build, &["threads.c"], &[flag]);
         let recording = check(&program, &plain(), &Expect::default());
         let notes = calltap_run(&["info", "-i", &recording.trace.to_string_lossy()]).stdout;
-        assert!(notes.contains("sanitizer") && notes.contains("only entries are recorded"), "{flag}: {notes}");
+        assert!(
+            notes.contains("sanitizer") && notes.contains("only entries are recorded"),
+            "{flag}: {notes}"
+        );
         transparent(&again(build, "threads.c", &[flag]), &[]);
     }
 }

@@ -326,7 +326,7 @@ fn killed_recorder_has_written_kernel_events() {
 }
 
 #[test]
-fn threads_that_end_at_once_have_the_names_that_they_gave_themselves() {
+fn names_of_short_threads_are_those_that_they_gave_themselves() {
     if !have_switches() {
         return;
     }

@@ -159,7 +159,8 @@ fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool)
         Some(Watch::Prctl { behind }) if counter => {
             match site_request.hook_set.running_programs() {
                 Some(hook_set) => site_request.hook_set = hook_set,
-                // Its calls are not counted: that they are noticed keeps the program alive.
+                // No hook counts its calls and runs a program: the program must know of them, and
+                // the profile is without them.
                 None => {
                     (site_request.hook_set, site_request.purpose) = (HookSet::PRCTL, Purpose::Watch);
                     site_request.tracers = 0;

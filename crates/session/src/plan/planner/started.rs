@@ -33,7 +33,7 @@ pub struct Started {
     /// File of the Python interpreter that the process runs, if the selection names no functions,
     /// neither in C nor in Python.
     pub interpreter: Option<String>,
-    /// Globs of the selected Python functions. Which functions match is known only when they are called.
+    /// Globs of the selected Python functions: which ones match is known only when they are called.
     pub python: Vec<String>,
 }
 

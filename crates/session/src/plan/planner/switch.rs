@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Note if the dynamic linker is too far from all free memory, or has no empty function.
 const UNWATCHED: &str = "the dynamic linker could not be watched: libraries opened later are not traced";
-/// What is told of functions in which a thread may be.
+/// Ends of notes about functions in which a thread may be.
 const NOT_TRACED: &str =
     "not traced: a thread may be inside the code that the jumps overwrite; 'calltap set' tries again";
 const LATE: &str =
@@ -35,9 +35,9 @@ const LATE: &str =
 /// Functions of a process that were not enabled because a thread may have been inside.
 #[derive(Debug, Default)]
 pub(crate) struct Busy {
-    /// Those that were not enabled with the others.
+    /// Functions that were not enabled with the others.
     seen: BTreeSet<String>,
-    /// Those of which the user was told that they are not traced.
+    /// Functions of which a note says that they are not traced.
     told: BTreeSet<String>,
 }
 
