@@ -326,7 +326,7 @@ fn killed_recorder_has_written_kernel_events() {
 }
 
 #[test]
-fn names_of_short_threads_are_those_that_they_gave_themselves() {
+fn short_threads_are_shown_by_their_own_names() {
     if !have_switches() {
         return;
     }
