@@ -425,12 +425,19 @@ impl Table {
         for pattern in filter.split(|byte| byte.load(Relaxed) == b'\n') {
             let takes_away = pattern.first().is_some_and(|first| first.load(Relaxed) == b'!');
             let pattern = pattern.get(usize::from(takes_away)..).unwrap_or_default();
-            if !pattern.is_empty() && matches(&|at| pattern.get(at).map(|byte| byte.load(Relaxed)), name) {
+            if !pattern.is_empty() && is_named(&|at| pattern.get(at).map(|byte| byte.load(Relaxed)), name) {
                 selected = !takes_away;
             }
         }
         selected
     }
+}
+
+/// Whether a pattern matches a name, or what follows one of its dots: `Item.get` names that method
+/// in every module.
+fn is_named(pattern: &impl Fn(usize) -> Option<u8>, name: &[u8]) -> bool {
+    let mut parts = name.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(dot, _)| dot + 1);
+    matches(pattern, name) || parts.any(|part| name.get(part..).is_some_and(|part| matches(pattern, part)))
 }
 
 /// Whether a pattern matches a whole name. `*` matches any bytes, `?` one. Takes at most pattern x

@@ -4,7 +4,7 @@
 //! names, all parameters. The agent applies the rules when it learns of a function. An entry then
 //! carries a value for each chosen parameter: a [`kind`], and what follows it.
 
-use super::{Entry, Table, matches, state};
+use super::{Entry, Table, is_named, state};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 
 /// Bytes of the rules.
@@ -40,7 +40,7 @@ fn matching<'r>(rules: &'r [AtomicU8], entry: &Entry) -> impl Iterator<Item = &'
         let tab = rule.iter().position(|byte| byte.load(Relaxed) == b'\t')?;
         let (glob, names) = rule.split_at_checked(tab)?;
         let at = |at| glob.get(at).map(|byte: &AtomicU8| byte.load(Relaxed));
-        entry.with_name(|name| matches(&at, name)).then(|| names.get(1..).unwrap_or_default())
+        entry.with_name(|name| is_named(&at, name)).then(|| names.get(1..).unwrap_or_default())
     })
 }
 

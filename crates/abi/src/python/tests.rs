@@ -81,6 +81,14 @@ fn the_last_pattern_that_matches_counts() {
         check(&["app.*"], "apps.f", false);
         check(&["app.*.get"], "app.handlers.Item.get", true);
         check(&["app.*.get"], "app.handlers.Item.gets", false);
+        check(&["get"], "app.handlers.Item.get", true);
+        check(&["Item.get"], "app.handlers.Item.get", true);
+        check(&["handlers.*"], "app.handlers.Item.get", true);
+        check(&["g?t"], "app.handlers.Item.get", true);
+        check(&["et"], "app.handlers.Item.get", false);
+        check(&["Item"], "app.handlers.Item.get", false);
+        check(&["handlers"], "app.handlers.Item.get", false);
+        check(&["*", "!get"], "app.handlers.Item.get", false);
         check(&["app.?"], "app.f", true);
         check(&["app.?"], "app.ff", false);
         check(&["*.<lambda>"], "app.<lambda>", true);
