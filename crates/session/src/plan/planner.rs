@@ -113,8 +113,7 @@ struct Files {
     types: HashMap<Identity, Option<Arc<Types>>>,
     /// Where interpreters keep the current thread state.
     interpreters: HashMap<Identity, Result<python::Interpreter, python::Reason>>,
-    /// Why return addresses of programs must stay on the stack, by device and
-    /// inode.
+    /// Why return addresses of programs must stay on the stack, by device and inode.
     returns_stay: HashMap<(u64, u64), Option<ReturnsStay>>,
     /// The candidates of the selection, for messages.
     candidates: Candidates,

@@ -105,11 +105,15 @@ pub(crate) fn answer_all(
 }
 
 fn no_sites(program: &str, candidates: &Candidates) -> Error {
-    let functions = candidates.functions().count();
-    let advice = format!(
-        "none of its {functions} functions has room for tracing; compile with -fpatchable-function-entry=5 \
-         (gcc, clang), -Z patchable-function-entry=5 (rustc), or -pg"
-    );
+    let advice = match candidates.functions().count() {
+        0 => "it has neither symbols nor unwinding information, by which calltap finds functions: keep its \
+              symbols (strip removes them)"
+            .to_owned(),
+        functions => format!(
+            "none of its {functions} functions has room for tracing; compile with \
+             -fpatchable-function-entry=5 (gcc, clang), -Z patchable-function-entry=5 (rustc), or -pg"
+        ),
+    };
     Error::NoSites { program: program.to_owned(), advice }
 }
 

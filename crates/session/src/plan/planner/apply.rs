@@ -52,7 +52,7 @@ impl<'a> Planner<'a> {
             check_selection(&after.selector, self.candidates())?;
         }
         let (tally, mut notes) = (self.tally, Vec::new());
-        let (recording, began) = (self.sites_on(), self.event_ticks());
+        let (recording, began, warned) = (self.sites_on(), self.event_ticks(), self.warnings.len());
         self.choose_other(Box::new(chooser(Arc::clone(&after), on)), &words, before)?;
         self.resume_python_if_described(on, &words);
         let mut noted = |metadata: Metadata| {
@@ -61,6 +61,9 @@ impl<'a> Planner<'a> {
         };
         self.sync_all_processes(target, &mut noted)?;
         self.report_switched_off((&recording, began), &mut noted);
+        let warnings = self.warnings[warned..].iter().filter(|text| !notes.contains(text));
+        let warnings: Vec<String> = warnings.cloned().collect();
+        notes.extend(warnings);
         notes.extend(self.trouble());
         emit(Record::Note { text: changed(&words, on) }.into());
         if words.conditions != before.conditions {
