@@ -77,7 +77,7 @@ impl Wait {
         };
         let length = duration(source.duration_ns(to - self.from));
         match state {
-            RunState::Unknown => format!("/* not known whether it ran: {length} */"),
+            RunState::Unknown => format!("/* not known when it ran in the next {length} */"),
             RunState::Tracing => format!("/* held by calltap {length} */"),
             state => {
                 let waker = waker.as_ref().map_or(String::new(), Waker::text);

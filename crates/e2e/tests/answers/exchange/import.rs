@@ -193,7 +193,7 @@ fn import_infers_sleep_until_wakeup_without_switch_in() {
         waits[0].contains("/* blocked 3") && waits[0].contains(" ms, woken by an interrupt */"),
         "{waits:?}"
     );
-    assert!(waits[1].contains("/* not known whether it ran: "), "{waits:?}");
+    assert!(waits[1].contains("/* not known when it ran in the next "), "{waits:?}");
     let csv = view(&["export", "--to", "csv", "--thread", "sleep"], &imported);
     let nap = csv.iter().find(|line| line.contains("sys_clock_nanosleep")).expect("the nap");
     assert!(nap.ends_with(",,,,,returned"), "{nap}");
