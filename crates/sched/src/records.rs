@@ -222,8 +222,7 @@ pub(crate) fn read_samples<T>(
 /// Passes the records about processes and threads in `bytes` to `take`, with their times.
 pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
     each(bytes, &mut |header, body| {
-        let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
-        if let Some(task) = task(header, rest) {
+        if let Some((time, task)) = task(header, body) {
             take(time, task);
         }
     });
@@ -232,36 +231,41 @@ pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
 /// Passes the processes that executed a program to `take`: id, time, and name of the program.
 pub(crate) fn read_execs(bytes: &[u8], take: &mut dyn FnMut(u32, u64, &[u8])) {
     each(bytes, &mut |header, body| {
-        let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
-        if let Some(Task::Executed { pid, name }) = task(header, rest) {
+        if let Some((time, Task::Executed { pid, name })) = task(header, body) {
             take(pid, time, name);
         }
     });
 }
 
-fn task<'b>(header: &Header, body: &'b [u8]) -> Option<Task<'b>> {
-    match header.kind {
+/// Decodes a record about a process or thread, with its time.
+fn task<'b>(header: &Header, body: &'b [u8]) -> Option<(u64, Task<'b>)> {
+    // Most records in a ring of context switches are of another kind.
+    if !matches!(header.kind, PERF_RECORD_COMM | PERF_RECORD_FORK | PERF_RECORD_EXIT) {
+        return None;
+    }
+    let (body, SampleId { time, .. }) = SampleId::read_from_suffix(body).ok()?;
+    let task = match header.kind {
         PERF_RECORD_COMM => {
             let (Named { pid, tid }, name) = Named::read_from_prefix(body).ok()?;
             let name = name.split(|byte| *byte == 0).next()?;
             let is_exec = u32::from(header.misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
-            Some(match pid == tid {
+            match pid == tid {
                 true if is_exec => Task::Executed { pid, name },
                 true => Task::Named { pid, name },
                 false => Task::ThreadNamed { tid, name },
-            })
+            }
         }
-        PERF_RECORD_FORK | PERF_RECORD_EXIT => {
+        _ => {
             let (Life { pid, parent, tid, .. }, _) = Life::read_from_prefix(body).ok()?;
-            Some(match (header.kind, pid == tid) {
+            match (header.kind, pid == tid) {
                 (PERF_RECORD_FORK, true) => Task::Begun { pid, parent },
                 (PERF_RECORD_FORK, false) => Task::ThreadBegun { tid, pid },
                 (_, true) => Task::Ended { pid },
                 (_, false) => Task::ThreadEnded { tid },
-            })
+            }
         }
-        _ => None,
-    }
+    };
+    Some((time, task))
 }
 
 fn sample(body: &[u8]) -> Option<Sample<'_>> {

@@ -6,8 +6,8 @@ use calltap_names::printable_bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Number of threads from which those that ended long ago are forgotten.
-const MOST: usize = 4096;
+/// Number of threads from which those that ended long ago are forgotten for the first time.
+const MANY: usize = 4096;
 /// Time after its end for which a thread's name is kept, nanoseconds: more than the recorder takes
 /// to notice the end.
 const KEPT_NS: u64 = 10_000_000_000;
@@ -20,12 +20,29 @@ struct Newest {
     ended: Option<u64>,
 }
 
+#[derive(Default, Debug)]
+struct Table {
+    newest: HashMap<u32, Newest>,
+    /// Number of threads that were left when some were forgotten last.
+    left: usize,
+}
+
+impl Table {
+    /// Forgets threads that ended long ago, once there are twice as many as were left last time.
+    fn forget(&mut self, now: u64) {
+        if self.newest.len() >= MANY.max(2 * self.left) {
+            self.newest.retain(|_, newest| newest.ended.is_none_or(|ended| ended + KEPT_NS > now));
+            self.left = self.newest.len();
+        }
+    }
+}
+
 /// The newest name of each thread that has got one. Clones share one table.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct ThreadNames(Arc<Mutex<HashMap<u32, Newest>>>);
+pub(crate) struct ThreadNames(Arc<Mutex<Table>>);
 
 impl ThreadNames {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Newest>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -41,17 +58,15 @@ impl ThreadNames {
             | Task::ThreadBegun { tid, .. }
             | Task::Executed { pid: tid, .. } => (tid, None),
             Task::Ended { pid: tid } | Task::ThreadEnded { tid } => {
-                if let Some(newest) = self.lock().get_mut(&tid).filter(|newest| newest.at <= at) {
+                if let Some(newest) = self.lock().newest.get_mut(&tid).filter(|newest| newest.at <= at) {
                     newest.ended = Some(at);
                 }
                 return;
             }
         };
         let mut all = self.lock();
-        if all.len() >= MOST {
-            all.retain(|_, newest| newest.ended.is_none_or(|ended| ended + KEPT_NS > at));
-        }
-        let newest = all.entry(tid).or_default();
+        all.forget(at);
+        let newest = all.newest.entry(tid).or_default();
         if newest.at <= at {
             *newest = Newest { at, name, ended: None };
         }
@@ -59,7 +74,7 @@ impl ThreadNames {
 
     /// Returns the last name that the thread has got since the recording began.
     pub(crate) fn of(&self, tid: u32) -> Option<String> {
-        self.lock().get(&tid)?.name.clone()
+        self.lock().newest.get(&tid)?.name.clone()
     }
 }
 
@@ -96,12 +111,12 @@ mod tests {
     #[test]
     fn names_of_threads_that_ended_long_ago_are_forgotten() {
         let names = ThreadNames::default();
-        for tid in 0..2 * MOST as u32 {
+        for tid in 0..2 * MANY as u32 {
             let at = u64::from(tid) * KEPT_NS;
             names.take(at, Task::ThreadNamed { tid, name: b"worker" });
             names.take(at, Task::ThreadEnded { tid });
         }
-        assert!(names.lock().len() <= MOST);
-        assert_eq!(names.of(2 * MOST as u32 - 1).as_deref(), Some("worker"));
+        assert!(names.lock().newest.len() <= MANY);
+        assert_eq!(names.of(2 * MANY as u32 - 1).as_deref(), Some("worker"));
     }
 }
