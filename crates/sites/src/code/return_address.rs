@@ -191,9 +191,7 @@ impl Slot {
         let mut copies = Copies { distances: [None; 16], factory };
         let mut decoder = decoder(code, address);
         let mut is_use = |instruction: &Instruction| {
-            let is_used = self.is_used(instruction)
-                || self.is_indexed(instruction)
-                || self.has_frame_taken(instruction);
+            let is_used = self.is_used(instruction) || self.is_indexed(instruction);
             let is_use = is_used || copies.use_slot(instruction);
             copies.follow(instruction, self);
             is_use
@@ -214,7 +212,7 @@ impl Slot {
         self.register == Register::RSP && self.offset == 0
     }
 
-    /// Whether an instruction reads the return address.
+    /// Whether an instruction reads the return address, or may hand it on to code that does.
     pub(crate) fn is_used(&self, instruction: &Instruction) -> bool {
         // An `lea` of the address behind a function's variables names the slot without reading it.
         let reads = self.is_named(instruction) && instruction.mnemonic() != Mnemonic::Lea;
@@ -223,13 +221,14 @@ impl Slot {
             && matches!(instruction.mnemonic(), Mnemonic::Or | Mnemonic::Add)
             && instruction.try_immediate(1).is_ok_and(|value| value == 0);
         let reads = reads && !is_barrier;
-        reads || instruction.mnemonic() == Mnemonic::Pop && self.is_top()
+        let pops = instruction.mnemonic() == Mnemonic::Pop && self.is_top();
+        reads || pops || self.has_frame_taken(instruction)
     }
 
     /// Whether an instruction takes the address above the return address, on top of the stack. Few
     /// functions with arguments on the stack do so at their entry, and those that save the thread's
     /// state to return once more: a callee may copy the frame with the return address.
-    pub(crate) fn has_frame_taken(&self, instruction: &Instruction) -> bool {
+    fn has_frame_taken(&self, instruction: &Instruction) -> bool {
         // By r10 or r13, a function that aligns its stack finds its arguments.
         const OTHERS: [Register; 3] = [Register::RSP, Register::R10, Register::R13];
         self.is_top()

@@ -170,7 +170,7 @@ impl Walk<'_> {
         let slots = [(Register::RSP, Some(depth)), (Register::RBP, frame)];
         for (register, offset) in slots {
             let Some(slot) = offset.map(|offset| Slot { register, offset }) else { continue };
-            if slot.is_used(instruction) || slot.has_frame_taken(instruction) {
+            if slot.is_used(instruction) {
                 return Err(Trouble::Touched);
             }
             // This may also be the address behind a variable.
