@@ -47,7 +47,7 @@ use calltap_sites::{Binary, ReturnsStay};
 use calltap_trace::Record;
 use first_calls::FirstCalls;
 use site_requests::Values;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -102,6 +102,12 @@ impl Process {
         let modules = self.modules.iter().filter(|module| !module.is_made());
         let files = modules.map(|module| &module.mapped).chain(&self.without_sites);
         files.map(|file| file.text.1).collect()
+    }
+
+    /// Returns the names of the functions that wait until no thread is inside them.
+    fn waiting_to_be_traced(&self) -> BTreeSet<String> {
+        let waiting = self.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
+        waiting.map(str::to_owned).collect()
     }
 }
 

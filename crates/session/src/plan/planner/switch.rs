@@ -111,8 +111,7 @@ impl Planner<'_> {
     fn tell_busy(&mut self, index: u32, records: &mut Vec<Metadata>) {
         let now = self.event_ticks();
         let Some(process) = self.processes.get_mut(&index) else { return };
-        let waiting = process.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
-        let waiting: BTreeSet<String> = waiting.map(str::to_owned).collect();
+        let waiting = process.waiting_to_be_traced();
         let never: Vec<String> = waiting.difference(&process.busy.told).cloned().collect();
         let Busy { seen, told } =
             std::mem::replace(&mut process.busy, Busy { told: waiting, ..Busy::default() });
@@ -133,9 +132,9 @@ impl Planner<'_> {
 
     /// Notes which functions of a process wait until no thread is inside them.
     pub(super) fn note_busy(&mut self, index: u32) {
-        let Some(process) = self.processes.get_mut(&index) else { return };
-        let waiting = process.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
-        process.busy.seen = waiting.map(str::to_owned).collect();
+        if let Some(process) = self.processes.get_mut(&index) {
+            process.busy.seen = process.waiting_to_be_traced();
+        }
     }
 
     /// Opens the text of a process, unless it is open.
