@@ -108,10 +108,15 @@ impl Recording {
         self.view(&["info"])
     }
 
+    /// Returns the rows of `calltap report --by-thread`.
+    pub fn rows_by_thread(&self) -> Vec<Value> {
+        let Value::Array(rows) = self.view(&["report", "--by-thread"]) else { return Vec::new() };
+        rows
+    }
+
     /// Returns the rows of `calltap report` of one thread.
     pub fn rows_of(&self, tid: i64) -> Vec<Value> {
-        let Value::Array(rows) = self.view(&["report", "--by-thread"]) else { return Vec::new() };
-        rows.into_iter().filter(|row| row["tid"] == tid).collect()
+        self.rows_by_thread().into_iter().filter(|row| row["tid"] == tid).collect()
     }
 
     /// Returns the rows of `calltap report`.

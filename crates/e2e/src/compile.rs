@@ -118,6 +118,14 @@ pub struct Program {
 }
 
 impl Program {
+    /// Copies a program that others have built into a directory of its own.
+    pub fn copied(from: &Path, name: &str) -> Program {
+        let directory = TempDir::new().expect("a temporary directory");
+        let path = directory.path().join(from.file_name().expect("a file's name"));
+        std::fs::copy(from, &path).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+        Program { path, name: name.to_owned(), directory }
+    }
+
     /// Returns the directory of the program.
     pub fn directory(&self) -> &Path {
         self.directory.path()

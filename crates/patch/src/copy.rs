@@ -21,6 +21,10 @@ const GROWTH: usize = 9;
 /// Bytes of `lea rsp, [rsp - 128]` and a call in front of a leaving instruction, with the call's
 /// address where that is far; and of a jump behind a branch past them.
 const LEAVE: usize = 5 + 6 + 8 + 6 + 8;
+/// Most bytes of a load of `g`: `mov r14, [rip + distance]`, `mov r14, fs:[r14]`.
+const LOAD_G: usize = 7 + 4;
+/// Position of a thread's `g` below its thread pointer.
+const BELOW_THREAD_POINTER: i64 = -8;
 /// Bit in the address of an instruction that leaves its function behind a guard.
 const GUARDED: u64 = 1 << 62;
 /// Alignment of copies.
@@ -45,7 +49,8 @@ pub fn copy_room(code: &[u8], leaves: usize) -> usize {
         FlowControl::Next | FlowControl::Return => instruction.len(),
         _ => instruction.len() + GROWTH,
     });
-    (grown.sum::<usize>() + LONGEST_JUMP + leaves * (LEAVE + guard::AT_EXIT)).next_multiple_of(ALIGN)
+    let each = LOAD_G + LEAVE + guard::AT_EXIT;
+    (grown.sum::<usize>() + LOAD_G + LONGEST_JUMP + leaves * each).next_multiple_of(ALIGN)
 }
 
 /// Instructions of a range that leave their function.
@@ -58,19 +63,64 @@ pub struct Leaves<'a> {
     pub call: Avma,
     /// Whether the call is skipped where a goroutine's stack has no room for it.
     pub guarded: bool,
+    /// The place from which r14 is loaded with `g` in front of the call, which expects it there;
+    /// None where r14 holds it, and for calls that do not expect it.
+    pub g: Option<LoadedG>,
+}
+
+/// A place from which a thread's `g` is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadedG {
+    /// The word below the thread pointer.
+    BelowThreadPointer,
+    /// The word at the thread pointer plus the offset at this address.
+    AtOffset(Avma),
+}
+
+impl LoadedG {
+    /// Returns instructions that load r14 and change no flag.
+    fn load(self) -> Result<Vec<Instruction>, Uncopied> {
+        let load = |from| made(Instruction::with2(Code::Mov_r64_rm64, Register::R14, from));
+        let of_thread = |base, displacement, bytes| {
+            MemoryOperand::new(base, Register::None, 1, displacement, bytes, false, Register::FS)
+        };
+        Ok(match self {
+            LoadedG::BelowThreadPointer => {
+                vec![load(of_thread(Register::None, BELOW_THREAD_POINTER, 8))?]
+            }
+            LoadedG::AtOffset(at) => {
+                let offset = MemoryOperand::with_base_displ(Register::RIP, at.0 as i64);
+                vec![load(offset)?, load(of_thread(Register::R14, 0, 0))?]
+            }
+        })
+    }
 }
 
 /// Makes a copy of `code`, whose address is `from`, for the address `to`. The copy ends with the
 /// first call or other instruction that control does not fall through, or leads back to the code
 /// behind the originals.
 pub fn copy(code: &[u8], leaves: Leaves<'_>, from: Avma, to: Avma) -> Result<Vec<u8>, Uncopied> {
-    copy_before(code, leaves, from, to, Avma(from.0 + code.len() as u64))
+    encode(code, leaves, &[], from, to, Avma(from.0 + code.len() as u64))
 }
 
-/// Makes a copy as [`copy()`] does, which leads on to `then`.
-pub fn copy_before(
+/// Makes a copy of a function's stack check, which leads on to `then` with `g` in r14.
+pub fn copy_check(
+    code: &[u8],
+    g: Option<LoadedG>,
+    from: Avma,
+    to: Avma,
+    then: Avma,
+) -> Result<Vec<u8>, Uncopied> {
+    let stays = Leaves { offsets: &[], call: then, guarded: false, g: None };
+    let load = g.map(LoadedG::load).transpose()?.unwrap_or_default();
+    encode(code, stays, &load, from, to, then)
+}
+
+/// Makes a copy, which executes `last_of_all` and leads on to `then`.
+fn encode(
     code: &[u8],
     leaves: Leaves<'_>,
+    last_of_all: &[Instruction],
     from: Avma,
     to: Avma,
     then: Avma,
@@ -90,9 +140,9 @@ pub fn copy_before(
         }
     }
     if last.is_none() {
-        let mut back = branch(then.0)?;
-        back.set_ip(LABEL | (from.0 + code.len() as u64));
-        instructions.push(back);
+        let behind = instructions.len();
+        instructions.extend([last_of_all, &[branch(then.0)?]].concat());
+        instructions[behind].set_ip(LABEL | (from.0 + code.len() as u64));
     }
     let block = InstructionBlock::new(&instructions, to.0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
@@ -127,26 +177,28 @@ fn branch(target: u64) -> Result<Instruction, Uncopied> {
 /// condition is not met.
 fn leave(instruction: &Instruction, leaves: &Leaves<'_>) -> Result<Vec<Instruction>, Uncopied> {
     let below = MemoryOperand::with_base_displ(Register::RSP, -(stub::RED_ZONE as i64));
-    let mut first = made(Instruction::with2(Code::Lea_r64_m, Register::RSP, below))?;
-    let call = made(Instruction::with_branch(Code::Call_rel32_64, leaves.call.0))?;
-    if instruction.flow_control() != FlowControl::ConditionalBranch {
-        // A branch to this instruction must arrive at the call.
-        first.set_ip(instruction.ip());
-        let mut last = *instruction;
-        last.set_ip(if leaves.guarded { instruction.ip() | GUARDED } else { 0 });
-        if leaves.guarded {
-            let mut all = guard::instructions(last.ip()).map_err(|error| Uncopied(error.to_string()))?;
-            all[0].set_ip(instruction.ip());
-            first.set_ip(0);
-            return Ok([&all[..], &[first, call, last]].concat());
-        }
-        return Ok(vec![first, call, last]);
+    let mut record = leaves.g.map(LoadedG::load).transpose()?.unwrap_or_default();
+    record.push(made(Instruction::with2(Code::Lea_r64_m, Register::RSP, below))?);
+    record.push(made(Instruction::with_branch(Code::Call_rel32_64, leaves.call.0))?);
+    if instruction.flow_control() == FlowControl::ConditionalBranch {
+        let mut past = *instruction;
+        past.negate_condition_code();
+        past.as_near_branch();
+        past.set_near_branch64(instruction.next_ip());
+        let away = branch(instruction.near_branch_target())?;
+        return Ok([&[past][..], &record, &[away]].concat());
     }
-    let mut past = *instruction;
-    past.negate_condition_code();
-    past.as_near_branch();
-    past.set_near_branch64(instruction.next_ip());
-    Ok(vec![past, first, call, branch(instruction.near_branch_target())?])
+    let mut last = *instruction;
+    last.set_ip(0);
+    if leaves.guarded {
+        last.set_ip(instruction.ip() | GUARDED);
+        let guard = guard::instructions(last.ip()).map_err(|error| Uncopied(error.to_string()))?;
+        record.splice(0..0, guard);
+    }
+    record.push(last);
+    // A branch to this instruction must arrive in front of the call.
+    record[0].set_ip(instruction.ip());
+    Ok(record)
 }
 
 /// Replaces a call by a push of its original return address and a jump.

@@ -26,7 +26,7 @@ pub use audit::Audit;
 pub use batch::{Change, ChangeError, Failed, Prepared, Text, carry_out};
 pub use bytes::{Bytes, LONGEST_SITE};
 pub use calltap_abi::PAGE;
-pub use copy::{Leaves, Uncopied, copy, copy_before, copy_room};
+pub use copy::{Leaves, LoadedG, Uncopied, copy, copy_check, copy_room};
 pub use encoding::{OutOfReach, exit_targets, reaches};
 pub use guard::{AT_ENTRY as GUARD, guard_bytes};
 pub use hook_set::HookSet;

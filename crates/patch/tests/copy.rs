@@ -1,7 +1,7 @@
 //! Tests that an out-of-line copy does what the original did, at any address within reach.
 
-use calltap_patch::{Avma, Leaves, copy, copy_room};
-use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction};
+use calltap_patch::{Avma, Leaves, LoadedG, copy, copy_check, copy_room};
+use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use proptest::prelude::*;
 
 fn decode(code: &[u8], at: u64) -> Vec<Instruction> {
@@ -38,7 +38,7 @@ const FUNCTIONS: [(&[u8], usize); 12] = [
 ];
 
 /// Code without an instruction that leaves its function.
-const STAYS: Leaves<'static> = Leaves { offsets: &[], call: Avma(0), guarded: false };
+const STAYS: Leaves<'static> = Leaves { offsets: &[], call: Avma(0), guarded: false, g: None };
 
 fn check(code: &[u8], alike: usize, from: u64, to: u64) {
     let made = copy(code, STAYS, Avma(from), Avma(to)).expect("within reach");
@@ -139,7 +139,7 @@ fn run(made: &[u8], at: u64, is_met: bool) -> Vec<String> {
 fn check_exit(code: &[u8], offsets: &[u8], is_met: bool, expected: &[&str]) {
     let from = Avma(0x5555_0000_1000);
     for (to, call) in [(0x5555_4000_0000, 0x5555_4100_000d), (0x5554_f000_0000, 0x7f00_0000_000d)] {
-        let leaves = Leaves { offsets, call: Avma(call), guarded: false };
+        let leaves = Leaves { offsets, call: Avma(call), guarded: false, g: None };
         let made = copy(code, leaves, from, Avma(to)).expect("within reach");
         assert!(made.len() <= copy_room(code, offsets.len()), "{code:02x?}: {} bytes", made.len());
         let leave = ["Lea".to_owned(), format!("call {call:#x}")];
@@ -159,7 +159,7 @@ fn an_exit_from_a_copy_is_recorded_first() {
     // rsp is lowered below the red zone, which may be in use if the place is not an exit after all.
     let made = copy(
         &[0xC3],
-        Leaves { offsets: &[0], call: Avma(0x2000), guarded: false },
+        Leaves { offsets: &[0], call: Avma(0x2000), guarded: false, g: None },
         Avma(0x1000),
         Avma(0x1800),
     );
@@ -185,7 +185,7 @@ fn an_exit_from_a_copy_is_recorded_first() {
 
 #[test]
 fn a_guarded_exit_leaves_also_where_its_stack_has_no_room() {
-    let leaves = Leaves { offsets: &[0], call: Avma(0x2000), guarded: true };
+    let leaves = Leaves { offsets: &[0], call: Avma(0x2000), guarded: true, g: None };
     let made = copy(&[0xC3], leaves, Avma(0x1000), Avma(0x1800)).expect("in reach");
     let all: Vec<_> = Decoder::with_ip(64, &made, 0x1800, DecoderOptions::NONE).into_iter().collect();
     let last = all.last().expect("instructions");
@@ -194,4 +194,44 @@ fn a_guarded_exit_leaves_also_where_its_stack_has_no_room() {
     assert_eq!(branches.collect::<Vec<_>>(), [last.ip(); 3]);
     let calls = all.iter().filter(|one| one.code() == Code::Call_rel32_64);
     assert_eq!(calls.map(|call| call.near_branch_target()).collect::<Vec<_>>(), [0x2000]);
+}
+
+/// Checks that an instruction loads r14 from this operand.
+fn loads(instruction: &Instruction, segment: Register, base: Register, displacement: u64) {
+    assert_eq!((instruction.code(), instruction.op0_register()), (Code::Mov_r64_rm64, Register::R14));
+    let operand =
+        (instruction.segment_prefix(), instruction.memory_base(), instruction.memory_displacement64());
+    assert_eq!(operand, (segment, base, displacement));
+}
+
+#[test]
+fn r14_holds_g_in_front_of_hooks() {
+    let offset = 0x5555_0000_3000;
+    let (from, to) = (Avma(0x5555_0000_1000), Avma(0x5555_4000_0000));
+    for (g, steps) in [(LoadedG::BelowThreadPointer, 1), (LoadedG::AtOffset(Avma(offset)), 2)] {
+        // ret, with padding
+        let leaves = Leaves { offsets: &[0], call: Avma(0x5555_4100_000d), guarded: false, g: Some(g) };
+        let made = copy(&[0xC3, 0xCC, 0xCC, 0xCC, 0xCC], leaves, from, to).expect("within reach");
+        assert!(made.len() <= copy_room(&[0xC3], 1), "{} bytes", made.len());
+        match (g, &decode(&made, to.0)[..]) {
+            (LoadedG::BelowThreadPointer, [load, ..]) => {
+                loads(load, Register::FS, Register::None, -8i64 as u64);
+                assert!(!made.starts_with(&[0x67]), "the address has 64 bits");
+            }
+            (LoadedG::AtOffset(_), [first, second, ..]) => {
+                loads(first, Register::None, Register::RIP, offset);
+                loads(second, Register::FS, Register::R14, 0);
+            }
+            (_, all) => panic!("{all:?}"),
+        }
+        let did = [vec!["Mov"; steps], vec!["Lea", "call 0x55554100000d", "ret"]].concat();
+        assert_eq!(run(&made, to.0, false), did);
+        // The hook runs where the check passes; else control goes to where the stack grows.
+        let check = b"\x64\x48\x8b\x0c\x25\xf8\xff\xff\xff\x48\x3b\x61\x10\x74\x20";
+        let made = copy_check(check, Some(g), from, to, Avma(0x5555_4200_0000)).expect("within reach");
+        assert!(made.len() <= copy_room(check, 0), "{} bytes", made.len());
+        let passed = [vec!["Mov", "Cmp"], vec!["Mov"; steps], vec!["at 0x555542000000"]].concat();
+        assert_eq!(run(&made, to.0, false), passed);
+        assert_eq!(run(&made, to.0, true), ["Mov", "Cmp", "at 0x55550000102f"]);
+    }
 }

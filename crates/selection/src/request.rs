@@ -7,9 +7,9 @@ use crate::words::{EVALUATOR, SAVE_THREAD, Selection};
 use calltap_names::{ModuleNames, Word};
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;
-use calltap_sites::{Function, Returns, SiteForm, Watch};
+use calltap_sites::{Function, GPlace, Returns, SiteForm, Watch};
 use calltap_trace::{TracerInfo, TracerKind};
-use calltap_values::{DescribedFunction, Program, READY, Reason, is_readied, readied};
+use calltap_values::{DescribedFunction, FirstArgument, Program, READY, Reason, is_readied, readied};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -220,7 +220,9 @@ impl ParsedSelection {
             return (woken_goroutine(function), None);
         }
         let known = || describe(function, typed()?).filter(|known| known.signature.go_results.is_some());
-        let Some(known) = known().filter(|_| !self.selector.is_conditional(function, module)) else {
+        let in_registers = function.form().is_some_and(passes_registers);
+        let Some(known) = known().filter(|_| in_registers && !self.selector.is_conditional(function, module))
+        else {
             return refused();
         };
         match self.selector.values(function, module, &|| Some(known.clone())) {
@@ -297,6 +299,12 @@ impl ParsedSelection {
     }
 }
 
+/// Whether a Go function takes its arguments in registers. The convention by which it does came
+/// with `g` in r14.
+fn passes_registers(form: &SiteForm) -> bool {
+    form.goroutine().is_some_and(|goroutine| goroutine.g == GPlace::R14)
+}
+
 /// Returns what the debugging information says of a function.
 fn describe(function: &Function, types: Arc<Types>) -> Option<DescribedFunction> {
     let signature = types.signature(function.address)?;
@@ -308,8 +316,12 @@ fn describe(function: &Function, types: Arc<Types>) -> Option<DescribedFunction>
 /// if it is the one that does so.
 fn woken_goroutine(function: &Function) -> Option<Arc<Program>> {
     match function.form() {
-        Some(SiteForm::Checked { goid: Some(goid), .. }) if function.name == READY => {
-            readied(goid.number).ok()
+        Some(form @ SiteForm::Checked { .. }) if function.name == READY => {
+            let first = match passes_registers(form) {
+                true => FirstArgument::Register,
+                false => FirstArgument::Stack,
+            };
+            readied(form.goroutine()?.number, first).ok()
         }
         _ => None,
     }

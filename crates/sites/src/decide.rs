@@ -105,7 +105,7 @@ const SITE: &[fn(&SiteFacts<'_>) -> Option<Reason>] =
 /// Rules for rewriting exits, before each exit is looked at.
 const EXITS: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
     rewriting::has_room_at_entry,
-    rewriting::has_goroutine_elsewhere,
+    rewriting::has_unknown_goroutine,
     rewriting::ends_goroutine,
     rewriting::sets_goroutine,
     rewriting::is_go_assembly,

@@ -45,5 +45,5 @@ pub use quick::{
 };
 pub use read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};
 pub use reason::Reason;
-pub use site::{GOffsets, POP, SiteForm, SiteKind};
+pub use site::{GPlace, Goroutine, POP, SiteForm, SiteKind};
 pub use watch::{KeptPointer, NONLOCAL_EXITS, Watch};

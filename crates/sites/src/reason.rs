@@ -168,7 +168,7 @@ reasons! {
         "a preempted goroutine may resume at its byte {byte}, where the jump would be", "trace its callers";
     GoFips = "go-fips", "Go's FIPS module, which compares its own code with a checksum", "trace its callers";
     GoVersion = "go-version",
-        "a Go function that does not have its goroutine in r14 (Go before 1.17), or of a version of Go that is not known", "none: its entry is traced";
+        "Go assembly that has its goroutine in another register than r14, or a Go function of a version that is not known (before 1.16, after 1.27)", "none: its entry is traced";
     GoAssembly = "go-assembly", "Go assembly, which may use r14 for something else than its goroutine", "none: its entry is traced";
     GoEnds = "go-ends", "a Go function that ends its goroutine, and never returns", "none: its entry is traced";
     GoOnlyEntry { why: Box<Reason> } = "go-only-entry",

@@ -56,13 +56,29 @@ impl fmt::Display for SiteKind {
     }
 }
 
-/// Offsets in a goroutine's record, `runtime.g`, in words.
+/// How the goroutine that runs a Go function is found: the place of its record's address, and
+/// offsets in that record, `runtime.g`, in words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct GOffsets {
+pub struct Goroutine {
+    /// Place of the record's address while the function runs.
+    pub g: GPlace,
     /// Offset of the goroutine's number.
     pub number: u8,
     /// Offset of the number of the goroutine that started it; None in versions of Go without it.
     pub started_by: Option<u8>,
+}
+
+/// Place of the address of the running goroutine's record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum GPlace {
+    /// In r14, where Go's compiler has kept it since 1.17.
+    R14,
+    /// In the word below the thread pointer. Functions of Go 1.16 use r14 for anything; it is free
+    /// where they begin and return, as they pass all values on the stack.
+    BelowThreadPointer,
+    /// In the word at the thread pointer plus the offset at this address. Otherwise as below the
+    /// thread pointer.
+    AtOffset(Svma),
 }
 
 /// Form of a site: the bytes that are patched, and their expected contents.
@@ -127,9 +143,8 @@ pub enum SiteForm {
         at: Svma,
         /// Bytes expected there.
         old: Vec<u8>,
-        /// Offsets in the `g` that is in r14 while the function runs; None if r14 does not hold it,
-        /// or the offsets are unknown.
-        goid: Option<GOffsets>,
+        /// None if the goroutine's record is not in a known place, or its layout is unknown.
+        goroutine: Option<Goroutine>,
     },
     /// The first instructions of a Go function that does not check its stack. An out-of-line copy
     /// first compares the stack pointer with the bounds of the goroutine's stack, and leads to the
@@ -139,8 +154,8 @@ pub enum SiteForm {
         at: Svma,
         /// Bytes expected there; behind a function shorter than the jump, they include padding.
         old: Vec<u8>,
-        /// Offsets in the `g` that is in r14 while the function runs.
-        goid: GOffsets,
+        /// The goroutine's record, whose address is in r14.
+        goroutine: Goroutine,
     },
     /// The first instruction of a function without room for any jump: a breakpoint, which stays,
     /// replaces its first byte. A SIGTRAP handler in the program leads to the out-of-line copy.
@@ -181,12 +196,11 @@ impl SiteForm {
         matches!(self, SiteForm::Checked { .. } | SiteForm::Unchecked { .. })
     }
 
-    /// Offsets in the `g` that is in r14 while a Go function runs, if it is there and they are
-    /// known.
-    pub fn goroutine(&self) -> Option<GOffsets> {
+    /// How the goroutine that runs a Go function is found, if that is known.
+    pub fn goroutine(&self) -> Option<Goroutine> {
         match self {
-            SiteForm::Checked { goid, .. } => *goid,
-            SiteForm::Unchecked { goid, .. } => Some(*goid),
+            SiteForm::Checked { goroutine, .. } => *goroutine,
+            SiteForm::Unchecked { goroutine, .. } => Some(*goroutine),
             _ => None,
         }
     }

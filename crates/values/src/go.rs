@@ -14,10 +14,22 @@ pub const READY: &str = "runtime.ready";
 /// Name of the value that is read of its calls: the number of the goroutine.
 const READIED: &str = "goroutine";
 
+/// Place of a function's first argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstArgument {
+    /// In a register, as of Go 1.17.
+    Register,
+    /// On the stack, above the return address.
+    Stack,
+}
+
 /// Returns the program that reads the goroutine in a call of [`READY`]. `number`: offset of a
 /// goroutine's number in `runtime.g`, in words.
-pub fn readied(number: u8) -> Result<Arc<Program>, Reason> {
-    let mut steps = go_register(0);
+pub fn readied(number: u8, first: FirstArgument) -> Result<Arc<Program>, Reason> {
+    let mut steps = match first {
+        FirstArgument::Register => go_register(0),
+        FirstArgument::Stack => vec![word(step::STACK, 1, 0)],
+    };
     steps.push(word(step::LOAD, WORD, i32::from(number) * i32::from(WORD)));
     let mut entry = Vec::new();
     let form = store(Form::Unsigned(WORD), steps, &mut entry);
@@ -41,7 +53,8 @@ mod tests {
     use super::*;
     use calltap_abi::values::{Call, run};
 
-    struct Ready(u64);
+    /// A call whose first argument is the goroutine 77 in a register, and 78 on the stack.
+    struct Ready;
 
     impl Call for Ready {
         fn register(&self, n: usize) -> u64 {
@@ -52,11 +65,14 @@ mod tests {
             0
         }
         fn slot(&self) -> u64 {
-            0
+            0x8000
         }
         fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
-            bytes.copy_from_slice(&self.0.to_le_bytes());
-            address == 0x1000 + 19 * 8
+            const NUMBER: u64 = 19 * 8;
+            let words = [(0x8008, 0x2000), (0x1000 + NUMBER, 77), (0x2000 + NUMBER, 78)];
+            let found = words.iter().find(|(at, _)| *at == address);
+            bytes.copy_from_slice(&found.map_or(0u64, |(_, word)| *word).to_le_bytes());
+            found.is_some()
         }
         fn remember(&self, _: u64) {}
         fn recall(&self) -> Option<u64> {
@@ -68,14 +84,16 @@ mod tests {
 
     #[test]
     fn the_number_is_read_from_the_argument() {
-        let program = readied(19).unwrap();
-        let word = |n: usize| program.words.get(n).copied().unwrap_or(0).into();
-        let stored = run(&std::array::from_fn(word), false, &Ready(77)).unwrap();
-        let values: Vec<String> = program
-            .captured
-            .read(false, stored.bytes())
-            .map(|(name, datum)| format!("{name}={datum}"))
-            .collect();
-        assert_eq!(values, ["goroutine=77"]);
+        for (first, number) in [(FirstArgument::Register, 77), (FirstArgument::Stack, 78)] {
+            let program = readied(19, first).unwrap();
+            let word = |n: usize| program.words.get(n).copied().unwrap_or(0).into();
+            let stored = run(&std::array::from_fn(word), false, &Ready).unwrap();
+            let values: Vec<String> = program
+                .captured
+                .read(false, stored.bytes())
+                .map(|(name, datum)| format!("{name}={datum}"))
+                .collect();
+            assert_eq!(values, [format!("goroutine={number}")], "{first:?}");
+        }
     }
 }

@@ -15,7 +15,7 @@ mod steps;
 mod syntax;
 pub mod words;
 
-pub use go::{READY, is_readied, readied};
+pub use go::{FirstArgument, READY, is_readied, readied};
 pub use program::Program;
 pub use reason::{Reason, Reasons};
 pub use steps::DescribedFunction;

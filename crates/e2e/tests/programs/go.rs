@@ -3,6 +3,7 @@
 
 mod family;
 mod leaves;
+mod older;
 mod shared;
 mod states;
 mod values;

@@ -8,9 +8,9 @@ use calltap_abi::stub;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::programs::Programs;
 use calltap_collect::shm::Shared;
-use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, Site, copy_room, exit_targets, reaches};
+use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, LoadedG, Site, copy_room, exit_targets, reaches};
 use calltap_process::memory::maps::{self, Region, gap_near, gap_within};
-use calltap_sites::{Exit, Returns, SiteForm, Svma};
+use calltap_sites::{Exit, GPlace, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -358,6 +358,15 @@ impl<'a> Displaced<'a> {
     }
 }
 
+/// Returns the place from which a Go function's hooks load `g`; None if it is in r14.
+fn loaded_g(form: &SiteForm, bias: Bias) -> Option<LoadedG> {
+    match form.goroutine()?.g {
+        GPlace::R14 => None,
+        GPlace::BelowThreadPointer => Some(LoadedG::BelowThreadPointer),
+        GPlace::AtOffset(at) => Some(LoadedG::AtOffset(bias.apply(at))),
+    }
+}
+
 /// A stub that was created for a site.
 pub(crate) struct Added {
     /// Number of the stub.
@@ -402,27 +411,28 @@ impl Batch<'_, '_> {
         let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
         let displaced = Displaced::new(form, returns, hook_set);
-        let (call, guarded) = (Avma(at.0 + stub::LEAVE as u64), displaced.guarded);
+        let leaves = |offsets| Leaves {
+            offsets,
+            call: Avma(at.0 + stub::LEAVE as u64),
+            guarded: displaced.guarded,
+            g: loaded_g(form, bias),
+        };
         let is_checked = matches!(form, SiteForm::Checked { .. });
         let mut copy = match displaced.entry.filter(|_| !is_checked) {
-            Some((at, old)) => {
-                let leaves = Leaves { offsets: displaced.leaves, call, guarded };
-                Some(self.copy(old, leaves, bias.apply(at))?)
-            }
+            Some((at, old)) => Some(self.copy(old, leaves(displaced.leaves), bias.apply(at))?),
             None => None,
         };
         let mut exits = Vec::with_capacity(displaced.exits.len());
         for exit in displaced.exits {
-            let leaves = Leaves { offsets: &exit.leaves, call, guarded };
-            let copy = self.copy(&exit.old, leaves, bias.apply(exit.at))?;
+            let copy = self.copy(&exit.old, leaves(&exit.leaves), bias.apply(exit.at))?;
             let reaches = exit_targets(exit, bias).is_none_or(|targets| targets.contains(&copy.0));
             exits.push((Site::exit(exit, bias)?, Some(copy).filter(|_| reaches)?));
         }
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, hook_set, style).ok()?;
-        if let Some(goid) = form.goroutine() {
-            bytes[stub::GOID] = goid.number;
-            bytes[stub::STARTED_BY] = goid.started_by.unwrap_or_default();
+        if let Some(goroutine) = form.goroutine() {
+            bytes[stub::GOID] = goroutine.number;
+            bytes[stub::STARTED_BY] = goroutine.started_by.unwrap_or_default();
         }
         let entry = Avma(at.0 + calltap_patch::entry_offset(hook_set, style) as u64);
         // The SIGTRAP handler reaches any address.
@@ -431,8 +441,8 @@ impl Batch<'_, '_> {
             if self.near || !jumps { entry } else { self.put(&calltap_patch::veneer_bytes(entry))? };
         if let Some((at, old)) = displaced.entry.filter(|_| is_checked) {
             // The copy is executed in front of the stub.
-            let (leaves, from) = (Leaves { offsets: &[], call, guarded }, bias.apply(at));
-            let code = calltap_patch::copy_before(old, leaves, from, self.place()?, target).ok()?;
+            let (g, from) = (loaded_g(form, bias), bias.apply(at));
+            let code = calltap_patch::copy_check(old, g, from, self.place()?, target).ok()?;
             target = self.put(&code)?;
             copy = Some(target);
         }

@@ -1,6 +1,8 @@
 //! The check with which most Go functions begin: whether their stack has room for their frame.
 
+use crate::address::Svma;
 use crate::code::decode::decoder;
+use crate::site::GPlace;
 use iced_x86::{Code, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register};
 
 /// Most instructions of a check, without the load of `g`.
@@ -22,6 +24,8 @@ pub(crate) struct Check {
     pub more: u64,
     /// The register that holds the address of `g`.
     pub g: Register,
+    /// The place that it is loaded from; None if it is not loaded.
+    pub loaded_from: Option<GPlace>,
 }
 
 impl Check {
@@ -33,11 +37,11 @@ impl Check {
         let window = &code[..code.len().min(CHECK_BYTES as usize)];
         let mut instructions = decoder(window, address).into_iter().take(CHECK + 2);
         let mut next = instructions.next()?;
-        let mut g = Register::R14;
-        if let Some((loaded, more)) = loads_g(&next) {
-            g = loaded;
+        let (mut g, mut loaded_from) = (Register::R14, None);
+        if let Some(load) = GLoad::of(&next) {
+            (g, loaded_from) = (load.register, Some(load.place));
             next = instructions.next()?;
-            if more {
+            if load.has_two_steps {
                 let is_load =
                     moves_to(&next, g) && next.segment_prefix() == Register::FS && next.memory_base() == g;
                 next = is_load.then(|| instructions.next())??;
@@ -76,7 +80,7 @@ impl Check {
         let more = branch.near_branch_target();
         let fails = matches!(branch.code(), Code::Jbe_rel8_64 | Code::Jbe_rel32_64);
         let agrees = less.is_none_or(|less| less == more);
-        (fails && agrees).then_some(Check { end: branch.next_ip(), more, g })
+        (fails && agrees).then_some(Check { end: branch.next_ip(), more, g, loaded_from })
     }
 
     /// Address of the jump back to the function's beginning, after the stack has grown.
@@ -101,21 +105,38 @@ fn moves_to(instruction: &Instruction, register: Register) -> bool {
         && instruction.op0_register() == register
 }
 
-/// Returns the register that is loaded with the thread's `g`, and whether a second load follows:
-/// then this one loads only the position of `g`.
-fn loads_g(instruction: &Instruction) -> Option<(Register, bool)> {
-    let register = instruction.op0_register();
-    if !moves_to(instruction, register) || register == Register::None {
-        return None;
-    }
-    let is_word = instruction.memory_size() == MemorySize::UInt64;
-    match instruction.op1_kind() {
-        OpKind::Memory if instruction.segment_prefix() == Register::FS => {
-            let is_fixed = instruction.memory_base() == Register::None;
-            (is_fixed && is_word && instruction.memory_displacement64() == G).then_some((register, false))
+/// A load of the thread's `g`.
+struct GLoad {
+    register: Register,
+    place: GPlace,
+    /// Whether this instruction loads only the offset of `g` from the thread pointer, and the next
+    /// one `g`.
+    has_two_steps: bool,
+}
+
+impl GLoad {
+    /// Decodes the first instruction of a load.
+    fn of(instruction: &Instruction) -> Option<GLoad> {
+        let register = instruction.op0_register();
+        if !moves_to(instruction, register) || register == Register::None {
+            return None;
         }
-        OpKind::Memory if instruction.memory_base() == Register::RIP => is_word.then_some((register, true)),
-        OpKind::Immediate32to64 => (instruction.immediate(1) == G).then_some((register, true)),
-        _ => None,
+        let is_word = instruction.memory_size() == MemorySize::UInt64;
+        let (place, has_two_steps) = match instruction.op1_kind() {
+            OpKind::Memory if instruction.segment_prefix() == Register::FS => {
+                let is_fixed = instruction.memory_base() == Register::None;
+                let is_g = is_fixed && is_word && instruction.memory_displacement64() == G;
+                is_g.then_some((GPlace::BelowThreadPointer, false))?
+            }
+            OpKind::Memory if instruction.memory_base() == Register::RIP => {
+                let at = Svma(instruction.memory_displacement64());
+                is_word.then_some((GPlace::AtOffset(at), true))?
+            }
+            OpKind::Immediate32to64 => {
+                (instruction.immediate(1) == G).then_some((GPlace::BelowThreadPointer, true))?
+            }
+            _ => return None,
+        };
+        Some(GLoad { register, place, has_two_steps })
     }
 }

@@ -20,8 +20,6 @@
 
 use std::ops::Range;
 
-use iced_x86::Register;
-
 use super::go_facts::GoFacts;
 use super::{GO, go_unchecked, refusal};
 use crate::address::Svma;
@@ -44,7 +42,7 @@ pub(crate) fn find(
     on_demand: bool,
 ) -> Range<u64> {
     let entries = pclntab::functions(image, dynamic);
-    let goid = goid::offsets(image, dynamic);
+    let layout = goid::layout(image, dynamic);
     let code = match (entries.first(), entries.last()) {
         (Some(first), Some(last)) => first.address..last.address + last.size,
         _ => 0..u64::MAX,
@@ -52,7 +50,7 @@ pub(crate) fn find(
     let of_go = |function: &&mut Function| !function.is_traceable() && code.contains(&function.address.0);
     for function in functions.iter_mut().filter(of_go) {
         let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
-        let found = site(&GoFacts::of(image, entry.ok().map(|n| &entries[n]), goid));
+        let found = site(&GoFacts::of(image, entry.ok().map(|n| &entries[n]), layout));
         function.verdict = Verdict::unmodified(found, on_demand);
     }
     code
@@ -65,8 +63,7 @@ fn site(facts: &GoFacts<'_>) -> Result<SiteForm, Reason> {
     }
     let Some(check) = &facts.check else { return go_unchecked::site(facts) };
     let old = facts.code[..(check.end - facts.address) as usize].to_vec();
-    let goid = facts.goid.filter(|_| check.g == Register::R14);
-    Ok(SiteForm::Checked { at: Svma(facts.address), old, goid })
+    Ok(SiteForm::Checked { at: Svma(facts.address), old, goroutine: facts.goroutine(check) })
 }
 
 /// Go's table of functions does not have it.

@@ -22,7 +22,7 @@ use crate::address::Svma;
 use crate::code::decode::decoder;
 use crate::discover::go_exits::is_harmless;
 use crate::reason::Reason;
-use crate::site::{JUMP, SiteForm};
+use crate::site::{GPlace, Goroutine, JUMP, SiteForm};
 use calltap_abi::PAGE;
 
 /// Filler between functions.
@@ -70,9 +70,10 @@ pub(super) fn site(facts: &GoFacts<'_>) -> Result<SiteForm, Reason> {
     if let Some(reason) = refusal(GO_UNCHECKED, facts) {
         return Err(reason);
     }
-    let goid = facts.goid.ok_or(Reason::GoUnchecked)?;
+    let layout = facts.layout.ok_or(Reason::GoUnchecked)?;
     let old = displaced(facts)?.to_vec();
-    let form = SiteForm::Unchecked { at: Svma(facts.address), old, goid };
+    let goroutine = Goroutine { g: GPlace::R14, number: layout.number, started_by: layout.started_by };
+    let form = SiteForm::Unchecked { at: Svma(facts.address), old, goroutine };
     match branch_into(facts, &form) {
         Some(reason) => Err(reason),
         None => Ok(form),
@@ -82,7 +83,7 @@ pub(super) fn site(facts: &GoFacts<'_>) -> Result<SiteForm, Reason> {
 /// The layouts of `g`, and of the records that say where goroutines resume, are known of listed
 /// versions.
 pub(super) fn is_of_unknown_version(facts: &GoFacts<'_>) -> Option<Reason> {
-    (facts.goid.is_none() || facts.entry?.facts.is_none()).then_some(Reason::GoUnchecked)
+    (facts.layout.is_none() || facts.entry?.facts.is_none()).then_some(Reason::GoUnchecked)
 }
 
 pub(super) fn is_assembly(facts: &GoFacts<'_>) -> Option<Reason> {
@@ -91,7 +92,7 @@ pub(super) fn is_assembly(facts: &GoFacts<'_>) -> Option<Reason> {
 
 /// C code, which Go's linker has taken over into the program.
 pub(super) fn is_of_c(facts: &GoFacts<'_>) -> Option<Reason> {
-    (!facts.entry?.facts?.is_compiled).then_some(Reason::GoForeign)
+    (!facts.entry?.is_compiled).then_some(Reason::GoForeign)
 }
 
 pub(super) fn runs_on_other_stack(facts: &GoFacts<'_>) -> Option<Reason> {

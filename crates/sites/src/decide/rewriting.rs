@@ -19,8 +19,9 @@ pub(super) fn has_room_at_entry(facts: &FunctionFacts<'_>) -> Option<Reason> {
     (!is_of_prologue).then_some(Reason::RoomAtEntry)
 }
 
-pub(super) fn has_goroutine_elsewhere(facts: &FunctionFacts<'_>) -> Option<Reason> {
-    matches!(facts.function.form(), Some(SiteForm::Checked { goid: None, .. })).then_some(Reason::GoVersion)
+pub(super) fn has_unknown_goroutine(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    matches!(facts.function.form(), Some(SiteForm::Checked { goroutine: None, .. }))
+        .then_some(Reason::GoVersion)
 }
 
 pub(super) fn ends_goroutine(facts: &FunctionFacts<'_>) -> Option<Reason> {

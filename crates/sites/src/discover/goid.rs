@@ -7,7 +7,16 @@
 
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
-use crate::site::GOffsets;
+
+/// What a version of Go says of `runtime.g`.
+#[derive(Clone, Copy)]
+pub(crate) struct GLayout {
+    /// Whether compiled functions keep its address in r14.
+    pub is_in_r14: bool,
+    /// Offsets in words, as in [`Goroutine`](crate::site::Goroutine).
+    pub number: u8,
+    pub started_by: Option<u8>,
+}
 
 const SECTION: &[u8] = b".go.buildinfo";
 /// Beginning of the section. The size of a pointer, and flags, follow.
@@ -21,8 +30,8 @@ const TEXT: u64 = 32;
 /// Length of the longest version that is read.
 const LONGEST: u64 = 127;
 
-/// Returns the offsets in `g`.
-pub(crate) fn offsets(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<GOffsets> {
+/// Returns the layout of `g`.
+pub(crate) fn layout(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<GLayout> {
     of_version(&version(image, dynamic)?)
 }
 
@@ -44,20 +53,21 @@ fn version(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-fn of_version(version: &str) -> Option<GOffsets> {
+fn of_version(version: &str) -> Option<GLayout> {
     let minor = version.strip_prefix("go1.")?;
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
-    let (number, started_by) = match minor[..digits].parse().ok()? {
-        // Go 1.17 is the first version that keeps `g` in r14, and 1.21 the first one that notes by
-        // which goroutine another was started.
-        17..=20_u32 => (19, None),
+    let version: u32 = minor[..digits].parse().ok()?;
+    // Go 1.17 is the first version that keeps `g` in r14, and 1.21 the first one that notes by
+    // which goroutine another was started.
+    let (number, started_by) = match version {
+        16..=20 => (19, None),
         21..=22 | 25 => (19, Some(34)),
         // A word, `syscallbp`, was added in front of the number; 1.25 removed another one.
         23..=24 => (20, Some(35)),
         26..=27 => (19, Some(35)),
         _ => return None,
     };
-    Some(GOffsets { number, started_by })
+    Some(GLayout { is_in_r14: version >= 17, number, started_by })
 }
 
 #[cfg(test)]
@@ -67,6 +77,7 @@ mod tests {
     #[test]
     fn the_places_are_known_of_listed_versions_only() {
         for (version, expected) in [
+            ("go1.16.15", Some((19, None))),
             ("go1.17", Some((19, None))),
             ("go1.19.8", Some((19, None))),
             ("go1.21.0", Some((19, Some(34)))),
@@ -77,13 +88,15 @@ mod tests {
             ("go1.26.1", Some((19, Some(35)))),
             ("go1.27.3", Some((19, Some(35)))),
             ("go1.28", None),
-            ("go1.16.15", None),
+            ("go1.15.15", None),
             ("go1.99", None),
             ("devel +abc", None),
             ("go1.", None),
         ] {
-            let found = of_version(version).map(|offsets| (offsets.number, offsets.started_by));
+            let found = of_version(version).map(|layout| (layout.number, layout.started_by));
             assert_eq!(found, expected, "{version}");
+            let is_in_r14 = of_version(version).is_some_and(|layout| layout.is_in_r14);
+            assert_eq!(is_in_r14, expected.is_some() && version != "go1.16.15", "{version}");
         }
     }
 }

@@ -13,17 +13,17 @@ const UNSAFE: i32 = -2;
 /// A goroutine that is preempted there resumes at the beginning of the function.
 const RESTART_AT_ENTRY: i32 = -5;
 /// Number of the map of pointers among local variables, which compiled functions have.
-const LOCALS: usize = 1;
+pub(super) const LOCALS: usize = 1;
 /// Position of a missing map.
 const NO_MAP: u32 = u32::MAX;
 /// Most tables of one function.
-const MOST: usize = 16;
+pub(super) const MOST: usize = 16;
 /// Beginnings of the names of functions in which the runtime preempts no goroutine by a signal
 /// (`isAsyncSafePoint` in `runtime/preempt.go`), in all versions. Some know `internal/runtime/` as
 /// well.
 const NEVER_PREEMPTED: [&[u8]; 3] = [b"runtime.", b"reflect.", b"runtime/internal/"];
 
-/// Positions in a function's record, in bytes.
+/// Positions in a function's record, in bytes, of Go 1.18 and later.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     /// The flags. The number of maps is two bytes behind, and the tables' positions follow.
@@ -44,6 +44,17 @@ impl Places {
         }
     }
 
+    /// Whether Go's compiler has made a function: it has a map of its local variables. C code has
+    /// none.
+    pub(super) fn is_compiled(self, record: &[u8]) -> bool {
+        let half = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
+        let locals = half(TABLES).filter(|tables| *tables as usize <= MOST).and_then(|tables| {
+            let maps = usize::from(*record.get(self.flags + 2)?);
+            (maps > LOCALS).then(|| half(self.flags + 3 + 4 * (tables as usize + LOCALS)))?
+        });
+        locals.is_some_and(|map| map != NO_MAP)
+    }
+
     /// Reads a record. `values`: all tables of values.
     pub(super) fn read<'d>(self, record: &'d [u8], values: &'d [u8]) -> Option<Facts<'d>> {
         let half = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
@@ -56,24 +67,19 @@ impl Places {
             },
             false => Some(&[][..]),
         };
-        let maps = usize::from(*record.get(self.flags + 2)?);
-        let locals = if maps > LOCALS { half(first + 4 * (tables + LOCALS))? } else { NO_MAP };
         Some(Facts {
             is_assembly: record.get(self.flags)? & ASSEMBLY != 0,
-            is_compiled: locals != NO_MAP,
             unsafe_points: Values(table(UNSAFE_POINTS)?),
             inlined: Values(table(INLINED)?),
         })
     }
 }
 
-/// Facts of a function.
+/// Facts of a function in the layouts of Go 1.18 and later.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'d> {
     /// Whether it is written in assembly.
     pub is_assembly: bool,
-    /// Whether Go's compiler has made it: it has a map of its local variables. C code has none.
-    pub is_compiled: bool,
     unsafe_points: Values<'d>,
     inlined: Values<'d>,
 }

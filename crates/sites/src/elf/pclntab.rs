@@ -9,7 +9,7 @@
 
 use super::dynamic::Dynamic;
 use super::image::{Image, string};
-use super::pcdata::{Facts, Places};
+use super::pcdata::{self, Facts, Places};
 
 /// A function of the table.
 pub(crate) struct Entry<'d> {
@@ -17,6 +17,8 @@ pub(crate) struct Entry<'d> {
     /// Bytes up to the next function, padding included.
     pub size: u64,
     pub name: &'d [u8],
+    /// Whether Go's compiler has made it. Assembly and C code have no map of local variables.
+    pub is_compiled: bool,
     /// Other facts of it; None in the oldest layout.
     pub facts: Option<Facts<'d>>,
 }
@@ -106,11 +108,17 @@ impl<'d> Table<'_, 'd> {
             };
             let record = list.checked_add(record)?;
             let name = string(names, half(image, record.checked_add(width)?)?, LONGEST)?;
-            let facts = layout.facts.and_then(|places| places.read(image.tail(record, u64::MAX), values));
+            let bytes = image.tail(record, u64::MAX);
+            let facts = layout.facts.and_then(|places| places.read(bytes, values));
+            let is_compiled = match layout.facts {
+                Some(places) => places.is_compiled(bytes),
+                None => self.has_locals(record).unwrap_or(false),
+            };
             (start <= end && image.is_code(start)).then_some(Entry {
                 address: start,
                 size: end - start,
                 name,
+                is_compiled,
                 facts,
             })
         };
@@ -146,6 +154,20 @@ impl<'d> Table<'_, 'd> {
             let agrees = word(TABLE)? == self.at && word(FUNCTIONS)? == text.checked_add(u64::from(first))?;
             agrees.then_some(text)
         })
+    }
+
+    /// Whether a function has a map of its local variables, in the oldest layout. The addresses of
+    /// maps follow the positions of tables, and are aligned.
+    fn has_locals(&self, record: u64) -> Option<bool> {
+        // Positions in a record of the number of tables, the number of maps, and the first table.
+        const TABLES: u64 = 32;
+        const MAPS: u64 = 43;
+        const FIRST: u64 = 44;
+        let tables = half(self.image, record.checked_add(TABLES)?)?;
+        let maps = usize::from(*self.image.bytes(record.checked_add(MAPS)?, 1)?.first()?);
+        let first = record.checked_add(FIRST + 4 * u64::from(tables))?.next_multiple_of(WORD);
+        let map = self.dynamic.pointer_at(self.image, first + WORD * pcdata::LOCALS as u64);
+        Some(tables as usize <= pcdata::MOST && maps > pcdata::LOCALS && map.is_some_and(|map| map != 0))
     }
 
     fn word(&self, at: u64) -> Option<u64> {

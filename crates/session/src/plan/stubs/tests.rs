@@ -1,12 +1,12 @@
 use super::*;
-use calltap_sites::GOffsets;
+use calltap_sites::Goroutine;
 
 #[test]
 fn exits_of_a_batch_lead_to_a_common_place() {
     let check = SiteForm::Checked {
         at: Svma(0),
         old: b"\x49\x3b\x66\x10\x76\x20".to_vec(),
-        goid: Some(GOffsets { number: 19, started_by: None }),
+        goroutine: Some(Goroutine { g: GPlace::R14, number: 19, started_by: None }),
     };
     let returns = |at, keeps_pop| {
         let old = b"\x48\x83\xc4\x20\x5d\xc3".to_vec();
