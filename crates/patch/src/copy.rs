@@ -2,10 +2,10 @@
 //!
 //! No call returns into a copy: it becomes a push of its original return address, and a jump.
 
-use crate::address::Avma;
+use crate::address::{Avma, Bias};
 use crate::guard;
 use calltap_abi::stub;
-use calltap_sites::ends;
+use calltap_sites::{GPlace, SiteForm, ends};
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
     InstructionBlock, MemoryOperand, OpKind, Register,
@@ -78,6 +78,15 @@ pub enum LoadedG {
 }
 
 impl LoadedG {
+    /// Returns the place from which `g` is loaded for a Go function's hooks; None if r14 holds it.
+    pub fn of(form: &SiteForm, bias: Bias) -> Option<LoadedG> {
+        match form.goroutine()?.g {
+            GPlace::R14 => None,
+            GPlace::BelowThreadPointer => Some(LoadedG::BelowThreadPointer),
+            GPlace::AtOffset(at) => Some(LoadedG::AtOffset(bias.apply(at))),
+        }
+    }
+
     /// Returns instructions that load r14 and change no flag.
     fn load(self) -> Result<Vec<Instruction>, Uncopied> {
         let load = |from| made(Instruction::with2(Code::Mov_r64_rm64, Register::R14, from));

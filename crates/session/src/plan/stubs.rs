@@ -10,7 +10,7 @@ use calltap_collect::programs::Programs;
 use calltap_collect::shm::Shared;
 use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, LoadedG, Site, copy_room, exit_targets, reaches};
 use calltap_process::memory::maps::{self, Region, gap_near, gap_within};
-use calltap_sites::{Exit, GPlace, Returns, SiteForm, Svma};
+use calltap_sites::{Exit, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -358,15 +358,6 @@ impl<'a> Displaced<'a> {
     }
 }
 
-/// Returns the place from which a Go function's hooks load `g`; None if it is in r14.
-fn loaded_g(form: &SiteForm, bias: Bias) -> Option<LoadedG> {
-    match form.goroutine()?.g {
-        GPlace::R14 => None,
-        GPlace::BelowThreadPointer => Some(LoadedG::BelowThreadPointer),
-        GPlace::AtOffset(at) => Some(LoadedG::AtOffset(bias.apply(at))),
-    }
-}
-
 /// A stub that was created for a site.
 pub(crate) struct Added {
     /// Number of the stub.
@@ -415,7 +406,7 @@ impl Batch<'_, '_> {
             offsets,
             call: Avma(at.0 + stub::LEAVE as u64),
             guarded: displaced.guarded,
-            g: loaded_g(form, bias),
+            g: LoadedG::of(form, bias),
         };
         let is_checked = matches!(form, SiteForm::Checked { .. });
         let mut copy = match displaced.entry.filter(|_| !is_checked) {
@@ -441,7 +432,7 @@ impl Batch<'_, '_> {
             if self.near || !jumps { entry } else { self.put(&calltap_patch::veneer_bytes(entry))? };
         if let Some((at, old)) = displaced.entry.filter(|_| is_checked) {
             // The copy is executed in front of the stub.
-            let (g, from) = (loaded_g(form, bias), bias.apply(at));
+            let (g, from) = (LoadedG::of(form, bias), bias.apply(at));
             let code = calltap_patch::copy_check(old, g, from, self.place()?, target).ok()?;
             target = self.put(&code)?;
             copy = Some(target);

@@ -36,8 +36,8 @@ impl<'a> GoFacts<'a> {
         GoFacts { address, entry, code, layout, check, back }
     }
 
-    /// Returns how the goroutine that runs the function is found behind this check. Assembly may use
-    /// r14 for a caller's value, so it is left as it is there.
+    /// Returns how the goroutine that runs the function is found behind this check. Assembly may
+    /// use r14 for a caller's value, so r14 stays as it is there.
     pub(super) fn goroutine(&self, check: &Check) -> Option<Goroutine> {
         let layout = self.layout?;
         let is_compiled = self.entry.is_some_and(|entry| entry.is_compiled);

@@ -11,8 +11,8 @@
 //!   `pop %rbp` and `ret`. The fifth byte of a jump in place of the `add` is the `pop`, `5d`, so
 //!   the jump leads between 0x5d000000 and 0x5dffffff bytes upwards, and the out-of-line copy has
 //!   to be there.
-//! - **r14 holds the goroutine** when the function returns: compiled code keeps it there. In Go 1.16
-//!   it is free there, and the out-of-line copy loads it.
+//! - **r14 holds the goroutine** when the function returns: compiled code keeps it there. In Go
+//!   1.16 the register is free there, and the out-of-line copy loads it.
 //! - **No instruction can fault**, as the runtime turns a fault into a panic by its place in the
 //!   function: they access only the stack, and do not divide.
 //! - **No instruction calls**: a call returns to an address that the runtime finds in its tables.

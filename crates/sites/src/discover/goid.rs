@@ -8,7 +8,7 @@
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 
-/// What a version of Go says of `runtime.g`.
+/// Layout of `runtime.g`, and place of its address, in one version of Go.
 #[derive(Clone, Copy)]
 pub(crate) struct GLayout {
     /// Whether compiled functions keep its address in r14.

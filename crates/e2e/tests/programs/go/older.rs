@@ -1,5 +1,5 @@
-//! Programs by toolchains that are no longer to be had: a bundler of JavaScript, as its authors built
-//! it. `CALLTAP_ESBUILD` names a directory with npm's package for each version of Go, by that
+//! Programs by toolchains that are no longer to be had: a bundler of JavaScript, as its authors
+//! built it. `CALLTAP_ESBUILD` names a directory with npm's package for each version of Go, by that
 //! version; .ci/run provides them.
 
 use calltap_e2e::*;

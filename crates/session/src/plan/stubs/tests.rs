@@ -1,5 +1,5 @@
 use super::*;
-use calltap_sites::Goroutine;
+use calltap_sites::{GPlace, Goroutine};
 
 #[test]
 fn exits_of_a_batch_lead_to_a_common_place() {
