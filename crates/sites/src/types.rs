@@ -5,6 +5,7 @@ mod cases;
 mod classes;
 mod go;
 mod location;
+mod members;
 mod passing;
 mod shapes;
 mod source;

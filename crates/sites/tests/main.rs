@@ -8,6 +8,7 @@ mod landing;
 mod libcalls;
 mod listing;
 mod matrix;
+mod members;
 mod selected;
 mod support;
 mod tail_jumps;

@@ -53,8 +53,8 @@ pub struct Address {
     pub process: u32,
     /// The address.
     pub address: u64,
-    /// The object (`queue.lock`, or with an offset `queue+16`), as the symbol table of its file
-    /// names it.
+    /// The object, as the symbol table of its file names it, with the member that the debugging
+    /// information has there (`queue.lock`), or with an offset (`queue+16`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The mapping there: the path of a file, or `heap`, `stack`, `anonymous memory`.

@@ -116,6 +116,7 @@ impl Collector<'_> {
             kernel.read(&mut self.output);
             if last {
                 self.output.record(&kernel.outcome());
+                kernel.tell_members(&mut self.output);
             }
         }
     }

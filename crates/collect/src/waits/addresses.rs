@@ -4,6 +4,8 @@
 use crate::output::Output;
 use calltap_abi::PAGE;
 use calltap_process::memory::maps::{self, Region};
+use calltap_sites::Svma;
+use calltap_sites::types::Types;
 use calltap_trace::{Address, Record};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,7 +48,41 @@ pub(crate) struct Addresses {
     again: BTreeSet<(u32, u64)>,
     /// When names were compared last.
     compared: Option<Instant>,
-    files: HashMap<(String, u64), Objects>,
+    files: HashMap<FileKey, Objects>,
+    /// Addresses within objects, by process and address. Members are named in the end.
+    inside: BTreeMap<(u32, u64), Inside>,
+}
+
+/// Device and inode of a file.
+type FileKey = (String, u64);
+
+/// An address within an object of a file.
+struct Inside {
+    described: Address,
+    found: Found,
+    /// Mapping of the file, and the process that has it.
+    region: Region,
+    pid: u32,
+}
+
+/// An object of a file, and an offset in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Found {
+    /// Name of the object.
+    name: String,
+    /// Address of the object as its file was linked.
+    object: u64,
+    offset: u64,
+}
+
+impl Found {
+    /// Returns the name with the offset: `queue+16`.
+    fn text(&self) -> String {
+        match self.offset {
+            0 => self.name.clone(),
+            offset => format!("{}+{offset}", self.name),
+        }
+    }
 }
 
 impl Addresses {
@@ -116,6 +152,27 @@ impl Addresses {
         }
     }
 
+    /// Records the members of objects at which threads waited, as the debugging information names
+    /// them. Reading that takes long, so it is done once, when the program is not traced any more.
+    pub(crate) fn tell_members(&mut self, output: &mut Output<'_>) {
+        let mut types = HashMap::<FileKey, Option<Types>>::new();
+        let mut addresses = Vec::new();
+        for (at, Inside { described, found, region, pid }) in std::mem::take(&mut self.inside) {
+            // Another object may have been there, too.
+            if self.known.get(&at) != Some(&described.name) {
+                continue;
+            }
+            let read = || Types::read(&open(pid, &region).ok()?).ok()?;
+            let types = types.entry(region.file.clone()).or_insert_with(read);
+            let suffix =
+                types.as_ref().and_then(|types| types.member_suffix(Svma(found.object), found.offset));
+            addresses.extend(suffix.map(|suffix| Address { name: Some(found.name + &suffix), ..described }));
+        }
+        if !addresses.is_empty() {
+            output.record(&Record::Addresses { addresses });
+        }
+    }
+
     /// Returns what is to be recorded of a description: nothing if it is known.
     fn note(&mut self, found: Address) -> Option<Address> {
         let known = self.known.entry((found.process, found.address)).or_default();
@@ -135,39 +192,49 @@ impl Addresses {
     /// Describes an address, if it is mapped.
     fn look_up(&mut self, process: u32, pid: u32, regions: &[Region], address: u64) -> Option<Address> {
         let region = maps::at(regions, address)?;
-        let place = match region.path.to_string_lossy() {
-            path if path.is_empty() => "anonymous memory".to_owned(),
-            path => path.trim_matches(['[', ']']).to_owned(),
-        };
+        let place = place_of(region);
         let recorder = region.file.1 != 0 && region.file.1 == self.control;
         let has_file = region.file.1 != 0 && !recorder;
-        let name = match has_file {
-            true => self.name(pid, region, address),
-            false => self.name_in_bss(pid, regions, region, address),
-        };
-        Some(Address { process, address, name, place, recorder })
-    }
-
-    /// Returns the symbol at an address in a mapped file.
-    fn name(&mut self, pid: u32, region: &Region, address: u64) -> Option<String> {
-        let objects = self.files.entry(region.file.clone()).or_insert_with(|| read(pid, region));
-        objects.name(region, address - region.start + region.offset)
-    }
-
-    /// Returns the symbol at an address behind a file's last page. That memory is zeros of no file;
-    /// its objects are those of the file mapped before it.
-    fn name_in_bss(&mut self, pid: u32, regions: &[Region], region: &Region, address: u64) -> Option<String> {
-        if !region.path.as_os_str().is_empty() {
-            return None;
+        let mut described = Address { process, address, name: None, place, recorder };
+        let file_region = if has_file { Some(region) } else { file_of_bss(regions, region) };
+        let found = file_region.and_then(|region| {
+            let objects = self.files.entry(region.file.clone()).or_insert_with(|| read(pid, region));
+            Some((region, objects.find(region, address - region.start + region.offset)?))
+        });
+        if let Some((region, found)) = found {
+            described.name = Some(found.text());
+            if found.offset > 0 {
+                let inside = Inside { described: described.clone(), found, region: region.clone(), pid };
+                self.inside.insert((process, address), inside);
+            }
         }
-        let before = regions.iter().rfind(|other| other.end == region.start && other.file.1 != 0)?;
-        self.name(pid, before, address)
+        Some(described)
     }
+}
+
+/// Returns the file's last mapping in front of memory that is zeros of no file: its objects are
+/// that file's.
+fn file_of_bss<'r>(regions: &'r [Region], region: &Region) -> Option<&'r Region> {
+    let is_anonymous = region.path.as_os_str().is_empty();
+    let is_before = |other: &&Region| other.end == region.start && other.file.1 != 0;
+    regions.iter().rfind(is_before).filter(|_| is_anonymous)
+}
+
+/// Returns the description of the memory of a mapping.
+fn place_of(region: &Region) -> String {
+    match region.path.to_string_lossy() {
+        path if path.is_empty() => "anonymous memory".to_owned(),
+        path => path.trim_matches(['[', ']']).to_owned(),
+    }
+}
+
+fn open(pid: u32, region: &Region) -> io::Result<File> {
+    region.open(pid).or_else(|_| of_ended(region))
 }
 
 fn read(pid: u32, region: &Region) -> Objects {
     let parse = || -> Option<Objects> {
-        let file = region.open(pid).or_else(|_| of_ended(region)).ok()?;
+        let file = open(pid, region).ok()?;
         let data = calltap_sites::load(&file).ok()?;
         let elf = object::File::parse(&*data).ok()?;
         let segments = elf.segments().map(|segment| {
@@ -195,7 +262,7 @@ fn of_ended(region: &Region) -> io::Result<File> {
 
 impl Objects {
     /// Returns the object at an offset in the file, which may lie behind the file's end in zeros.
-    fn name(&self, region: &Region, offset: u64) -> Option<String> {
+    fn find(&self, region: &Region, offset: u64) -> Option<Found> {
         // The mapping of a segment begins at the start of its page.
         let page = |offset: u64| offset / PAGE * PAGE;
         let of_region = |(start, size, _): &&(u64, u64, u64)| {
@@ -205,14 +272,10 @@ impl Objects {
         self.at(address.wrapping_add(offset.wrapping_sub(*start)))
     }
 
-    fn at(&self, address: u64) -> Option<String> {
+    fn at(&self, address: u64) -> Option<Found> {
         let (start, (size, name)) = self.by_address.range(..=address).next_back()?;
-        let name = calltap_names::demangle(name);
-        match address - start {
-            0 => Some(name),
-            offset if offset < *size => Some(format!("{name}+{offset}")),
-            _ => None,
-        }
+        let found = Found { name: calltap_names::demangle(name), object: *start, offset: address - start };
+        (found.offset == 0 || found.offset < *size).then_some(found)
     }
 }
 

@@ -297,6 +297,11 @@ impl Kernel {
         }
     }
 
+    /// Records the members of objects at which threads waited.
+    pub(crate) fn tell_members(&mut self, output: &mut Output<'_>) {
+        self.addresses.tell_members(output);
+    }
+
     /// Hands over the complete entries.
     pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
         let Self { wakings, calls, incidents, places, ids, names, .. } = self;

@@ -10,7 +10,10 @@
 
 enum { LONG_US = 80000 };
 
-pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+struct {
+    long hits;
+    pthread_mutex_t lock;
+} cache = {0, PTHREAD_MUTEX_INITIALIZER};
 static pthread_mutex_t ready_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t ready_cond = PTHREAD_COND_INITIALIZER;
 static int ready, pipes[2];
@@ -32,10 +35,10 @@ TRACED void wait_pipe(void) {
 }
 
 TRACED void hold_lock(void) {
-    pthread_mutex_lock(&cache_lock);
+    pthread_mutex_lock(&cache.lock);
     is_held = 1;
     wait_pipe();
-    pthread_mutex_unlock(&cache_lock);
+    pthread_mutex_unlock(&cache.lock);
 }
 
 TRACED void fill_pipe(void) {
@@ -71,8 +74,8 @@ TRACED static void *signaler(void *nothing) {
 }
 
 TRACED void want_lock(void) {
-    pthread_mutex_lock(&cache_lock);
-    pthread_mutex_unlock(&cache_lock);
+    pthread_mutex_lock(&cache.lock);
+    pthread_mutex_unlock(&cache.lock);
 }
 
 TRACED void handle_lock(void) { want_lock(); }

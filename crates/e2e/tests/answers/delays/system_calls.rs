@@ -95,7 +95,7 @@ fn futexes_are_named() {
     let trace = record(&program, &[], &[]);
     let replay = ask(&["replay", "-i", &trace]);
     let lines: Vec<&str> = replay.lines().collect();
-    let call = "sys_futex(uaddr=cache_lock, operation=FUTEX_WAIT";
+    let call = "sys_futex(uaddr=cache.lock, operation=FUTEX_WAIT";
     let at = lines.iter().position(|line| line.contains(call)).unwrap_or_else(|| panic!("{replay}"));
     // The wait is shown in the system call.
     assert!(lines[at..].iter().take(4).any(|line| line.contains("/* blocked ")), "{replay}");

@@ -69,7 +69,7 @@ fn is_interrupt(nap: &Value) {
 fn is_as_the_program_knows(said: &str, answer: &Value) {
     assert_eq!(answer["unknown"], Value::Array(Vec::new()), "{answer:#}");
     let lock = wait(call(answer, "handle_lock"));
-    is_in(lock, "futex(cache_lock, FUTEX_WAIT", &["want_lock"]);
+    is_in(lock, "futex(cache.lock, FUTEX_WAIT", &["want_lock"]);
     is_thread(lock, said, "holder", &["hold_lock"]);
     let read = wait(&lock["meanwhile"]);
     is_in(read, "read(", &["wait_pipe", "hold_lock", "holder"]);
@@ -142,7 +142,7 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
     });
     is_as_the_program_knows(&said, &told);
     let text = ask(&["why", "handle_lock>60ms", "-i", &trace]).0.stdout;
-    let expected = ["blocked in futex(cache_lock, FUTEX_WAIT", "woken by holder-", " in hold_lock <- holder"];
+    let expected = ["blocked in futex(cache.lock, FUTEX_WAIT", "woken by holder-", " in hold_lock <- holder"];
     assert!(expected.iter().all(|part| text.contains(part)), "{text}");
     let (_, summed) = answer(&program, &["why", "handle_*>60ms", "--summary"], &["-i", &trace]);
     let causes = summed["causes"].as_array().expect("causes");
@@ -153,7 +153,7 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
     );
     let (_, locks) = answer(&program, &["locks"], &["-i", &trace]);
     let rows = locks["locks"].as_array().expect("locks");
-    let lock = rows.iter().find(|lock| lock["symbol"] == "cache_lock").expect("the lock");
+    let lock = rows.iter().find(|lock| lock["symbol"] == "cache.lock").expect("the lock");
     assert_eq!(
         (&lock["waits_in"][0]["function"], &lock["woken_in"][0]["function"]),
         (&"want_lock".into(), &"hold_lock".into()),
