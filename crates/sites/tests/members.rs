@@ -93,7 +93,7 @@ fn check(command: &str, suffix: &str, source: &str) {
 }
 
 #[test]
-fn members_have_the_names_that_the_source_gives_them() {
+fn members_are_named_as_in_the_source() {
     for (c, cxx) in [("gcc", "g++"), ("clang-16", "clang++-16")].into_iter().filter(|(c, _)| have(c)) {
         for version in [4, 5] {
             let flags = format!("-O1 -no-pie -gdwarf-{version}");

@@ -16,7 +16,7 @@ impl Types {
     /// object, or what is at the offset, is not described.
     ///
     /// A member that belongs to a library's implementation counts as the object that has it: C and
-    /// C++ reserve such names, as `__data` of a `pthread_mutex_t`. Which member of a union is in use
+    /// C++ reserve such names, as `__data` of a `pthread_mutex_t`. Which member of a union is used
     /// is not known, so all are named: `.number|lock`.
     pub fn member_suffix(&self, object: Svma, offset: u64) -> Option<String> {
         let variable = self.variable(object)?;
