@@ -25,18 +25,14 @@ const COLUMNS: [(&str, Option<Column>); 7] = [
     ("MODULE", None),
     ("FUNCTION", Some(Column::Function)),
 ];
-/// Widths of the columns; the last one takes the rest.
-const WIDTHS: [Constraint; 7] = [
-    Constraint::Length(12),
-    Constraint::Length(11),
-    Constraint::Length(11),
-    Constraint::Length(7),
-    Constraint::Length(13),
-    Constraint::Max(20),
-    Constraint::Fill(1),
-];
+/// Widths of the columns in front of the module and the function, which share the rest.
+const WIDTHS: [u16; 5] = [10, 10, 10, 7, 10];
 /// Number of columns with numbers, which come first.
 const NUMBERS: usize = 4;
+/// Largest width of the module.
+const MODULE: u16 = 20;
+/// Least width of the function; the module is narrower, or not shown, where that leaves less.
+const FUNCTION: u16 = 24;
 
 /// The table on a screen.
 pub struct Grid {
@@ -210,9 +206,22 @@ impl Grid {
             }
             None => Vec::new(),
         };
-        let table = widgets::Table::new(rows, WIDTHS).header(self.titles()).row_highlight_style(reversed);
+        let table = widgets::Table::new(rows, self.widths(middle.width))
+            .header(self.titles())
+            .row_highlight_style(reversed);
         frame.render_stateful_widget(table, middle, &mut self.state);
         frame.render_widget(self.help(together.is_several()), bottom);
+    }
+
+    /// Returns the widths of the columns on a screen of this width.
+    fn widths(&self, screen: u16) -> [Constraint; 7] {
+        let numbers: u16 = WIDTHS.iter().map(|width| width + 1).sum();
+        let names = self.rows().iter().map(|row| row.module.chars().count());
+        let longest = names.max().and_then(|length| u16::try_from(length).ok()).unwrap_or(0);
+        let title = COLUMNS[WIDTHS.len()].0.len() as u16;
+        let module = longest.max(title).min(MODULE).min(screen.saturating_sub(numbers + 1 + FUNCTION));
+        let [calls, avg, max, time, state] = WIDTHS.map(Constraint::Length);
+        [calls, avg, max, time, state, Constraint::Length(module), Constraint::Fill(1)]
     }
 
     fn titles(&self) -> widgets::Row<'static> {
@@ -364,6 +373,18 @@ mod tests {
             "60.0 10 ns 10 ns 0.0 on app often"
         );
         assert!(lines[3].starts_with(" up/down: select"), "{}", lines[3]);
+        // A function's name is readable on a narrow screen, beside the longest state and module.
+        let long = "a_function_with_a_name";
+        grid.show(Some(Interval { rows: crate::top::rows_of(&[(long, 30, 10)]), ..Interval::default() }));
+        grid.newest.iter_mut().for_each(|interval| interval.rows[0].module = "librdkafka.so.1.2".to_owned());
+        grid.arrange();
+        for width in [80, 120] {
+            let mut terminal = Terminal::new(TestBackend::new(width, 4)).unwrap();
+            terminal.draw(|frame| grid.draw(frame, &together)).unwrap();
+            let text = terminal.backend().to_string();
+            assert!(text.contains(long), "{text}");
+            assert_eq!(text.contains("librdkafka.so.1.2"), width == 120, "{text}");
+        }
         // Drawing must work on a screen of any size.
         for (width, height) in [(0, 0), (1, 1), (5, 3)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -5,7 +5,7 @@ use calltap_analysis::intervals::{Interval, Row};
 use calltap_analysis::units::{count, counted, one_line};
 use std::collections::BTreeSet;
 
-/// Text for a function that was disabled while no call was seen.
+/// Text for what is not known: no call has ended, or none was seen while the function was disabled.
 const UNKNOWN: &str = "-";
 
 /// Returns a line such as `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing
@@ -68,10 +68,10 @@ pub fn share_of_time(interval: &Interval, row: &Row) -> String {
     at_least(row, interval.percent(row.total_ns))
 }
 
-/// Returns a text about a function's calls, or `-` if the function was disabled for a part of the
-/// interval and no call ended.
+/// Returns a text about the durations of a function's calls, or `-` if no call ended: those that
+/// are open, or whose ends are not recorded, have none.
 pub fn known(row: &Row, text: String) -> String {
-    if row.is_partial && row.ended == 0 { UNKNOWN.to_owned() } else { text }
+    if row.ended == 0 { UNKNOWN.to_owned() } else { text }
 }
 
 fn at_least(row: &Row, number: f64) -> String {

@@ -103,7 +103,7 @@ pub fn lines<S: Source + Sync>(shown: &ScreenData<'_, S>, filter: &str, sort: Op
                     calls: row.calls,
                     rate: live.interval.rate(row.calls),
                     rate_text: view::rate(live.interval, row),
-                    times: Some([row.total_ns, 0, row.avg_ns, p99, row.max_ns]),
+                    times: (row.ended > 0).then_some([row.total_ns, 0, row.avg_ns, p99, row.max_ns]),
                 })
             })
             .collect(),

@@ -152,7 +152,9 @@ impl Subject for Process {
                 State::DisabledByLimit => "governed",
             };
             let (rate, share) = (interval.rate(row.calls), interval.percent(row.total_ns));
-            json!([f, row.function, row.module, rate, row.avg_ns, row.max_ns, share, state, row.is_partial])
+            let of_ended = |ns: u64| (row.ended > 0).then_some(ns);
+            let (avg, max) = (of_ended(row.avg_ns), of_ended(row.max_ns));
+            json!([f, row.function, row.module, rate, avg, max, share, state, row.is_partial])
         };
         Ok(Some(json!({
             "number": self.seen.intervals(),

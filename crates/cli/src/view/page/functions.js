@@ -27,7 +27,7 @@ const isDetail = key => DETAILS.includes(key) && key !== sort;
 
 function value(one, key) {
   const untimed = !one.timed && !["calls", "rate", "share", "nowAvg", "nowMax", "is"].includes(key);
-  return untimed ? -1 : one[key] ?? 0;
+  return untimed || one[key] === null ? -1 : one[key] ?? 0;
 }
 
 function cell(one, key) {
