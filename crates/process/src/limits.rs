@@ -47,6 +47,18 @@ pub fn check_mappings(target: &Target) -> Result<(), Reason> {
     }
 }
 
+/// Fails if a process may map less address space than this, in bytes. It is not changed then: what
+/// an attempt has mapped can not always be unmapped.
+pub fn check_address_space(target: &Target, bytes: u64) -> Result<(), Reason> {
+    let limits = fs::read_to_string(proc::place(target.pid).join("limits")).unwrap_or_default();
+    let status = proc::status(target.pid).unwrap_or_default();
+    let used = status.kib("VmSize").unwrap_or(0) << 10;
+    match soft_limit(&limits, "Max address space") {
+        Some(most) if used.saturating_add(bytes) > most => Err(Reason::NoMemory),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a process has too few descriptors left for loading the agent.
 pub(crate) fn lacks_descriptors(pid: u32) -> bool {
     let place = proc::place(pid);

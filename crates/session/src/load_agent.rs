@@ -97,7 +97,7 @@ impl<'a> Loading<'a> {
         thread: &'h mut StoppedThread,
     ) -> LoadingThread<'h, 'a> {
         let Loading { directory, shared, .. } = self;
-        LoadingThread { directory, shared, hijacked: inferior.hijack(thread) }
+        LoadingThread { directory, shared, hijacked: inferior.hijack(thread), close: None }
     }
 
     /// Prepares operations on the process. A program that was only just started at `start` has not

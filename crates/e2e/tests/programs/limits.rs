@@ -83,14 +83,20 @@ fn a_process_with_too_small_an_address_space_is_refused_in_a_line() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["ignored"]);
     let pid = resident.pid.to_string();
+    let size = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+        status.lines().find(|line| line.starts_with("VmSize")).map(str::to_owned)
+    };
+    let before = size(resident.pid);
     // The limits leave no room at all, or room for the agent but not for its memory.
-    for bytes in ["20000000", "150000000"] {
+    for bytes in ["20000000", "60000000", "100000000", "150000000", "200000000", "250000000"] {
         let limit = Command::new("prlimit").args(["--pid", &pid, &format!("--as={bytes}:")]).status();
         assert!(limit.expect("prlimit").success());
         let run = calltap_run(&["record", "-p", &pid, "--duration", "20ms", "-o", "/dev/null"]);
         assert!(!run.status.success() && run.stderr.contains(NO_ROOM), "{bytes}: {}", run.stderr);
         assert_eq!(run.stderr.lines().count(), 1, "{bytes}: {}", run.stderr);
         assert!(resident.runs());
+        assert_eq!(size(resident.pid), before, "{bytes}: nothing stays mapped");
     }
     let (status, output, errors) = resident.end();
     assert!(status.success(), "{output}{errors}");

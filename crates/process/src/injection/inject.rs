@@ -406,11 +406,11 @@ impl CodeCave {
     }
 
     /// Returns the complaint of the last call, if there was one, with address and length of the
-    /// scratch memory, which is then still mapped. `around` returns the mapping around an address.
+    /// scratch memory, which is then still mapped; the next calls use other memory. `around` returns the mapping around an address.
     /// Memory that is not mapped is not read: below a stack, the kernel would extend the stack for
     /// it.
     pub fn complaint(
-        &self,
+        &mut self,
         text: &mut ProcessText,
         around: impl FnOnce(u64) -> Option<Region>,
     ) -> Option<(String, [u64; 2])> {
@@ -422,7 +422,10 @@ impl CodeCave {
             let mut byte = [0];
             text.read(Avma(address + n), &mut byte).ok().filter(|()| byte[0] != 0).map(|()| byte[0])
         });
-        Some((String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned(), [self.scratch, SCRATCH]))
+        let scratch = [self.scratch, SCRATCH];
+        let complaint = String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned();
+        self.scratch += SCRATCH;
+        Some((complaint, scratch))
     }
 
     /// Restores the bytes of the file. No thread may run the code any more.

@@ -33,6 +33,8 @@ pub(super) struct LoadingThread<'h, 'a> {
     pub(super) directory: &'a Directory,
     pub(super) shared: &'a Shared,
     pub(super) hijacked: Hijacked<'h, 'a>,
+    /// Call that closes the agent again, once the dynamic linker has opened it.
+    pub(super) close: Option<Call<'static>>,
 }
 
 impl LoadingThread<'_, '_> {
@@ -81,11 +83,13 @@ impl LoadingThread<'_, '_> {
             // of.
             opens_files: !linker.has_other_allocators,
         };
-        self.hijacked.call(&call, LOAD).map_err(|failed| self.refuse(failed))?;
+        let handle = self.hijacked.call(&call, LOAD).map_err(|failed| self.refuse(failed))?;
         let inferior = &mut *self.hijacked.inferior;
         let pid = inferior.target.pid;
         let around = |address| maps::around(pid, address).ok().flatten();
         let Some((why, scratch)) = inferior.place.complaint(&mut inferior.text, around) else {
+            let close = |dlclose| Call { let_in: SETXID, ..Call::new(dlclose, [handle, 0]) };
+            self.close = linker.dlclose.map(close);
             return Ok(());
         };
         if let Some(munmap) = linker.munmap {
@@ -150,6 +154,10 @@ impl LoadingThread<'_, '_> {
             self.hijacked.remote(remote::JOIN, &path).map_err(|failed| self.refuse(failed))?;
         }
         if !self.has_joined() {
+            // The agent has unmapped its memory, and would keep the process's address space.
+            if let Some(close) = self.close.take() {
+                let _ = self.hijacked.call(&close, LOAD);
+            }
             return Err(self.refuse(Reason::AgentNoMemory));
         }
         // An agent that the dynamic linker loaded has joined by itself.

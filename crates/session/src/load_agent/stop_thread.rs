@@ -1,6 +1,7 @@
 //! Decides how the agent gets into a process, and stops a thread that can load it so.
 
 use crate::error::Error;
+use calltap_abi::{CHUNKS_AT, stub};
 use calltap_process::frames::Stacks;
 use calltap_process::injection::guards::Guards;
 use calltap_process::injection::inferior::{Inferior, TRY};
@@ -18,8 +19,12 @@ const ONCE: Duration = Duration::from_millis(1);
 /// How long to look for a thread that may call the dynamic linker if the agent can be placed
 /// instead.
 const UNLOCKED: Duration = Duration::from_secs(1);
-/// Functions of the C library to call. The second is the name of the first before glibc 2.34.
-const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
+/// Least address space that the agent takes, with the memory of its session, in bytes.
+const ADDRESS_SPACE: u64 = (3 * stub::REGION + stub::VENEERS + CHUNKS_AT) as u64;
+/// Functions of the C library to call. Before glibc 2.34, `dlopen` and `dlclose` have the names
+/// behind them.
+const LIBC: [&str; 6] =
+    ["dlopen", "__libc_dlopen_mode", "dlclose", "__libc_dlclose", "dlerror", "munmap"];
 
 /// How the agent gets into a process.
 pub(super) enum Way {
@@ -31,10 +36,12 @@ pub(super) enum Way {
     Placed,
 }
 
-/// The functions by which the dynamic linker loads the agent.
+/// Functions of the C library by which the dynamic linker loads the agent.
 pub(super) struct DynamicLinker {
     /// Address of `dlopen`.
     pub(super) dlopen: u64,
+    /// Address of `dlclose`.
+    pub(super) dlclose: Option<u64>,
     /// Address of `dlerror`.
     pub(super) dlerror: Option<u64>,
     /// Address of `munmap`.
@@ -60,7 +67,9 @@ pub(super) fn stop_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> 
 /// Stops a thread that can load the agent.
 fn loading_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> {
     let target = inferior.target;
-    limits::check_mappings(target).map_err(|reason| target.refuse(reason))?;
+    limits::check_mappings(target)
+        .and_then(|()| limits::check_address_space(target, ADDRESS_SPACE))
+        .map_err(|reason| target.refuse(reason))?;
     let first = first_objects(target.pid, &inferior.regions);
     let libc = Symbols::of(target.pid, &first, is_libc, |name| LIBC.contains(&name))
         .filter(|_| proc::has_dynamic_linker(target.pid));
@@ -71,6 +80,7 @@ fn loading_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> {
     let guards = Guards::new(target.pid, &inferior.regions);
     let linker = DynamicLinker {
         dlopen,
+        dlclose: address("dlclose").or_else(|| address("__libc_dlclose")),
         dlerror: address("dlerror"),
         munmap: address("munmap"),
         has_other_allocators: guards.has_other_allocators(),

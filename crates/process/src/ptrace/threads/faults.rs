@@ -18,7 +18,7 @@ pub const FAULT_SIGNALS: u64 = {
 };
 
 /// Whether a stopped thread has executed an instruction that raised a signal whose handler has not
-/// begun: a breakpoint, a single step or a fault.
+/// begun: a breakpoint, a single step, a fault, or a system call that is trapped.
 pub(super) fn has_faulted(tid: u32) -> bool {
     /// Signals of the thread's queue that are read at most.
     const MOST: u64 = 1 << 10;

@@ -44,13 +44,13 @@ pub(super) fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result
         match wait::poll(tid) {
             report @ (Report::Interrupted | Report::GroupStop(_)) => {
                 let regs = registers(tid)?;
-                // A thread in a system call has executed no such instruction.
-                if (regs.orig_rax as i64) >= 0 || !has_faulted(tid) {
+                // Also in a system call: a seccomp filter or user dispatch raises SIGSYS there.
+                if !has_faulted(tid) {
                     let in_group_stop = matches!(report, Report::GroupStop(_));
                     return Ok(Standing { regs, in_group_stop });
                 }
-                // The handler takes the registers to be those of the faulting instruction, so the
-                // signal must be delivered first. The thread is interrupted again once the signal
+                // The handler takes the registers to be those of the faulting instruction or system
+                // call, so the signal must be delivered first. The thread is interrupted again once the signal
                 // is reported: it would serve an interrupt sent now before the signal.
                 resume(tid, Resume::Freely, 0)?;
             }
