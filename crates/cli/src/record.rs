@@ -266,6 +266,7 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     } else if outcome.session.totals.events == 0
         && outcome.session.sites > 0
         && outcome.session.stops.is_some()
+        && !outcome.session.ended
         && !profiles
     {
         tell!(

@@ -64,8 +64,10 @@ pub(crate) fn lacks_descriptors(pid: u32) -> bool {
     let place = proc::place(pid);
     let limits = fs::read_to_string(place.join("limits")).unwrap_or_default();
     let most = soft_limit(&limits, "Max open files");
+    // The size of the table is known without reading it.
+    let table = proc::status(pid).ok().and_then(|status| status.number("FDSize")).map_or(u64::MAX, u64::from);
     let used = || fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
-    most.is_some_and(|most| used() + FILES > most)
+    most.is_some_and(|most| table.saturating_add(FILES) > most && used() + FILES > most)
 }
 
 fn exhausted(target: &Target) -> Option<Reason> {

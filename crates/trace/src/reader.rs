@@ -36,6 +36,18 @@ pub struct TraceReader {
     events: u64,
 }
 
+/// Returns what the kernel has recorded in a chunk, for messages.
+fn kernel_entries(entry: &IndexEntry) -> &'static str {
+    let is = |kind: Kind| entry.header.is(kind);
+    match () {
+        () if is(Kind::Switches) || is(Kind::States) => "context switches",
+        () if is(Kind::Wakings) => "wakeups",
+        () if is(Kind::SystemCalls) => "system calls",
+        () if is(Kind::Incidents) => "page faults, signals or migrations",
+        () => "runs of goroutines",
+    }
+}
+
 impl TraceReader {
     /// Returns whether the file begins like a trace; false if it cannot be read.
     pub fn is_trace(path: &Path) -> bool {
@@ -76,6 +88,12 @@ impl TraceReader {
         }
         let is_kernel = |entry: &&IndexEntry| KERNEL.iter().any(|kind| entry.header.is(*kind));
         let kernel: Vec<IndexEntry> = all.iter().filter(is_kernel).copied().collect();
+        for entry in &kernel {
+            if let Some(Damage(what)) = source.damage(entry, &mut scratch)? {
+                let (kind, offset) = (kernel_entries(entry), entry.offset);
+                complaints.add(format!("{kind} of a thread at byte {offset} are lost: {what}"));
+            }
+        }
         let mut chunks = all;
         chunks.retain(|entry| {
             let span = entry.header.span();

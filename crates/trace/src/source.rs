@@ -146,6 +146,11 @@ impl Source {
         })
     }
 
+    /// Returns the damage of a chunk that its checksums show.
+    pub(crate) fn damage(&self, entry: &IndexEntry, scratch: &mut Scratch) -> Result<Option<Damage>, Error> {
+        Ok(self.stored(entry, scratch)?.err())
+    }
+
     /// Checks the checksums of a chunk of events.
     pub(crate) fn check(&self, entry: &IndexEntry, scratch: &mut Scratch) -> Result<(), Error> {
         self.stored(entry, scratch)?.map_err(|damage| self.bad_chunk(entry, damage))

@@ -67,6 +67,9 @@ fn small(path: &Path) -> (Vec<u8>, Vec<Event>) {
             let ticks = all.len() as u64;
             writer.record(&Record::Clock(ClockPair { ticks, monotonic_ns: ticks * 2 })).unwrap();
         }
+        let to = |n| if n % 2 == 0 { RunState::Blocked } else { RunState::Running };
+        let switches: Vec<Switch> = (1..40).map(|n| Switch { at: n * n * 10, to: to(n) }).collect();
+        writer.switches(thread, &switches, 20_000).unwrap();
     }
     writer.finish(end()).unwrap();
     (std::fs::read(path).unwrap(), all)

@@ -280,6 +280,7 @@ impl Visitor for Forwarder<'_> {
         let Some(Frame { function, parent, wanted: true }) = frame else { return };
         if results.is_empty() && !call.ending.is_cut() {
             results = self.known.unknown_results(call.site);
+            results.retain(|result| self.question.is_about(&result.name));
         }
         let (_, arguments, callers) = arguments.unwrap_or_default();
         let open = self.open.of(function);

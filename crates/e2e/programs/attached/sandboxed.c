@@ -1,6 +1,7 @@
 // Runs under a seccomp filter: "usual" forbids the system calls that container runtimes forbid; "no
 // ..." kills for one system call, "kill N" for the one with that number, and "kill early N" before
-// the C library has allocated memory. With a second argument it has no files.
+// the C library has allocated memory. "trapped" emulates a system call in a handler of SIGSYS, in a
+// program of one thread. With a second argument it has no files.
 #define _GNU_SOURCE
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -8,12 +9,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define NUMBER BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
@@ -30,6 +33,25 @@ static void install(struct sock_filter *code, size_t count) {
 
 __attribute__((noinline)) long work(long n) { return n < 2 ? n : work(n - 1) + work(n - 2); }
 
+enum { PARENT = 4711 };
+static void emulate(int signal, siginfo_t *info, void *context) {
+    (void)signal; (void)info;
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = PARENT;
+}
+
+// Returns the number of system calls with another result than the handler's.
+static int trapped(void) {
+    struct sigaction action = {.sa_sigaction = emulate, .sa_flags = SA_SIGINFO};
+    struct pollfd input = {0, POLLIN, 0};
+    int wrong = 0;
+    sigaction(SIGSYS, &action, NULL);
+    INSTALL(NUMBER, IF(SYS_getppid, SECCOMP_RET_TRAP), ALLOW);
+    printf("ready\n");
+    while (!poll(&input, 1, 0)) for (int n = 0; n < 100; n++) { wrong += syscall(SYS_getppid) != PARENT; work(2); }
+    printf("wrong %d\n", wrong);
+    return wrong;
+}
+
 static void *worker(void *p) {
     if (p) INSTALL(NUMBER, IF(SYS_mmap, KILL), ALLOW);
     for (;;) { work(5); usleep(1000); }
@@ -40,6 +62,7 @@ int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     pthread_t thread;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!strcmp(how, "trapped")) return trapped() ? 8 : 7;
     // An empty root directory, as in browsers.
     if (argc > 2 && (chroot("/proc/self/fdinfo") || chdir("/"))) abort();
     if (!strcmp(how, "usual"))

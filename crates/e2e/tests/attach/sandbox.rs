@@ -2,7 +2,7 @@
 //! system calls, and changes nothing otherwise.
 
 use calltap_e2e::{
-    GCC, Program, Resident, Run, changed_text, compile, is_root, kill, one_line, skipped, succeeds,
+    BARE, GCC, Program, Resident, Run, changed_text, compile, is_root, kill, one_line, skipped, succeeds,
 };
 
 /// Attaches while the program works on a line of input, and checks that its calls are recorded.
@@ -154,6 +154,22 @@ fn a_filter_for_any_single_call_kills_nothing() {
     // Loading the agent may be the first that allocates memory.
     for call in [libc::SYS_brk, libc::SYS_getrandom, libc::SYS_prlimit64] {
         survives(&program, &format!("kill early {call}"));
+    }
+}
+
+/// A filter raises SIGSYS in a system call; the handler gives the call its result.
+#[test]
+fn emulated_system_calls_keep_their_results() {
+    for flags in [&["-pthread"][..], &["-pthread", "-static"]] {
+        let program = compile(&BARE[0], &["sandboxed.c"], flags);
+        let mut resident = Resident::start(&program, &["trapped"]);
+        for n in 0..8 {
+            let run = resident.attach(&["-F", "work", "--duration", "20ms"]);
+            assert!(run.status.success() && resident.runs(), "{flags:?} {n}: {}", run.stderr);
+            assert_eq!(changed_text(resident.pid), [""; 0], "{flags:?} {n}");
+        }
+        let (status, output, errors) = resident.end();
+        assert_eq!(status.code(), Some(7), "{flags:?}: {status} {output}{errors}");
     }
 }
 

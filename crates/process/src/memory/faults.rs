@@ -6,9 +6,12 @@
 
 use crate::proc;
 use calltap_abi::PAGE;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Name of a userfaultfd in `/proc/PID/fd`.
 const USERFAULTFD: &str = "anon_inode:[userfaultfd]";
@@ -24,8 +27,38 @@ pub enum Page {
     Missing,
 }
 
-/// Whether a process holds a userfaultfd, and so may supply pages of its own memory.
+/// A look through the open files of a process.
+struct Look {
+    began: Instant,
+    took: Duration,
+    found: bool,
+}
+
+/// Share of the time that may be spent on looking through the open files of a process: a server may
+/// have a hundred thousand.
+const SHARE: u32 = 32;
+/// Most processes whose looks are kept.
+const KEPT: usize = 1 << 10;
+
+static LOOKS: Mutex<BTreeMap<u32, Look>> = Mutex::new(BTreeMap::new());
+
+/// Whether a process holds a userfaultfd, and so may supply pages of its own memory. The answer is
+/// that of the last look, if that is recent for the time it took.
 pub fn serves_faults(pid: u32) -> bool {
+    let mut looks = LOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let began = Instant::now();
+    if let Some(last) = looks.get(&pid).filter(|last| began - last.began < last.took * SHARE) {
+        return last.found;
+    }
+    let found = holds_userfaultfd(pid);
+    if looks.len() >= KEPT {
+        looks.clear();
+    }
+    looks.insert(pid, Look { began, took: began.elapsed(), found });
+    found
+}
+
+fn holds_userfaultfd(pid: u32) -> bool {
     let Ok(files) = fs::read_dir(proc::place(pid).join("fd")) else { return false };
     files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link == Path::new(USERFAULTFD)))
 }

@@ -23,8 +23,7 @@ const UNLOCKED: Duration = Duration::from_secs(1);
 const ADDRESS_SPACE: u64 = (3 * stub::REGION + stub::VENEERS + CHUNKS_AT) as u64;
 /// Functions of the C library to call. Before glibc 2.34, `dlopen` and `dlclose` have the names
 /// behind them.
-const LIBC: [&str; 6] =
-    ["dlopen", "__libc_dlopen_mode", "dlclose", "__libc_dlclose", "dlerror", "munmap"];
+const LIBC: [&str; 6] = ["dlopen", "__libc_dlopen_mode", "dlclose", "__libc_dlclose", "dlerror", "munmap"];
 
 /// How the agent gets into a process.
 pub(super) enum Way {
