@@ -57,7 +57,7 @@ fn conclude(outcomes: &[Outcome]) -> ExitCode {
     let doubtful = said.len();
     said.extend(outcomes.iter().filter_map(Outcome::lack));
     let lacking = said.len() > doubtful;
-    if lacking {
+    if outcomes.iter().any(Outcome::has_too_few_recordings) {
         said.push(format!(
             "type 'calltap record --repeat {LEAST_RECORDINGS} -o A -- PROGRAM', the same with -o B for the other program, and 'calltap diff \"A.*\" \"B.*\" ...'"
         ));

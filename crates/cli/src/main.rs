@@ -40,7 +40,9 @@ use std::process::ExitCode;
 use terminal::output::Output;
 
 fn main() -> ExitCode {
-    let matches = match command_line::grammar::grammar().try_get_matches() {
+    let matches = match command_line::grammar::grammar()
+        .try_get_matches_from(command_line::words(std::env::args_os()))
+    {
         Ok(matches) => matches,
         // Help and version are answers, not errors.
         Err(error) if !error.use_stderr() => error.exit(),

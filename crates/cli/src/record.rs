@@ -5,7 +5,7 @@
 
 mod kernel;
 
-use crate::command_line::arguments::Arguments;
+use crate::command_line::arguments::{Arguments, is_standard};
 use crate::command_line::keep;
 use crate::command_line::mistakes;
 use crate::command_line::processes;
@@ -48,7 +48,8 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
     let (command, pid) = (arguments.words("operand"), crate::command_line::processes::one(arguments)?);
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => {
-            bail!("--duration needs '-p PID': a program that calltap starts is recorded until it ends")
+            let program = command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+            bail!("--duration needs '-p PID': {program} is a program to start, and is recorded until it ends")
         }
         (false, None) if arguments.is_given("max-overhead") && !keeps_all(arguments) => {
             bail!("--max-overhead needs '-p PID': in a program that calltap starts, no function is disabled")
@@ -66,7 +67,13 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
             })
         }
         (true, None) => bail!("nothing to record: name '-- PROGRAM' or '-p PID'"),
-        (false, Some(_)) => bail!("'-- PROGRAM' and '-p PID' exclude each other: name one of them"),
+        (false, Some(_)) => {
+            let word = arguments.words("operand").first().map(|word| word.to_string_lossy().into_owned());
+            bail!(
+                "{}: a program to run, and '-p PID', exclude each other: name one of them",
+                word.unwrap_or_default()
+            )
+        }
     }
 }
 
@@ -74,6 +81,9 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     refuse_option(&arguments.words("operand"))?;
     if let pids @ [_, _, ..] = &processes::all(arguments)?[..] {
+        if arguments.path("output").is_some_and(|path| is_standard(&path)) {
+            bail!("-o -: the traces of several processes need a file each: -o NAME writes NAME.PID");
+        }
         return many::run(pids, Some(&arguments.path("output").unwrap_or_default()), None);
     }
     let runs = Runs::of(arguments)?;

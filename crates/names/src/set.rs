@@ -90,6 +90,11 @@ impl GlobSet {
         pattern.or(named).is_some_and(|place| self.words[*place].0)
     }
 
+    /// Whether the set would have a function if no word took functions away.
+    pub fn would_have(&self, function: &FunctionNames<'_>) -> bool {
+        self.adding().any(|word| word.matches(function))
+    }
+
     /// Returns the words that name none of the functions.
     pub fn unmatched<'f, 'n: 'f>(
         &self,

@@ -188,7 +188,7 @@ impl Word {
     }
 
     /// Whether the word may name a function with this linker symbol. False only if demangling can
-    /// be spared: identifiers occur in symbols unchanged.
+    /// be spared: identifiers occur in symbols unchanged, but for those that C++ abbreviates.
     pub fn may_name(&self, symbol: &str) -> bool {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let pattern = self.whole.pattern();
@@ -196,7 +196,8 @@ impl Word {
         let open = pattern.find(['[', '(', '<', '\\', '{']).unwrap_or(pattern.len());
         let longest =
             pattern[..open].split(|c| !is_plain(c)).max_by_key(|part| part.len()).unwrap_or_default();
-        symbol.contains(longest) || !symbol.is_ascii()
+        let is_abbreviated = || ABBREVIATED.iter().any(|name| name.contains(longest));
+        symbol.contains(longest) || !symbol.is_ascii() || symbol.starts_with("_Z") && is_abbreviated()
     }
 
     /// Returns the pattern of names, without the module.
@@ -210,6 +211,10 @@ impl From<&str> for Word {
         Word::new(text)
     }
 }
+
+/// Identifiers and keywords that symbols of C++ abbreviate: `St`, `Sa`, `Ss`, `nw`.
+const ABBREVIATED: [&str; 9] =
+    ["std", "allocator", "basic_string", "istream", "ostream", "iostream", "operator", "new", "delete"];
 
 /// Splits a word into its module and its pattern of names: `MODULE:PATTERN`, or
 /// `PATTERN:mod:MODULE` as in ftrace.

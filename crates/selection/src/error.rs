@@ -53,9 +53,10 @@ pub enum Error {
         /// The reason.
         why: calltap_sites::Reason,
     },
-    /// The notrace sets have all functions that the filters have; the program was not run.
+    /// `!` and the notrace sets take away all functions that the filters have; the program was not
+    /// run.
     #[error(
-        "-N takes away all functions that are selected, and nothing would be traced: leave some, or name others with -F"
+        "-N, or ! in -F, takes away all functions that are selected, and nothing would be traced: leave some, or name others with -F"
     )]
     AllExcluded,
     /// Calls into libraries were requested, but the program has no stubs; the program was not run.

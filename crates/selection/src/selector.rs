@@ -137,11 +137,12 @@ impl Selector {
             return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
         }
         let names = names_of(function, module);
+        let has = |set: &GlobSet| if excludes { set.has(&names) } else { set.would_have(&names) };
         let wanted = |n: usize, (filter, notrace): &(GlobSet, GlobSet)| {
             let included = match by_name {
                 _ if polls => true,
-                true => reached.is_some_and(|reached| reached.filters[n].has(&names)),
-                false => filter.is_empty() || filter.has(&names),
+                true => reached.is_some_and(|reached| has(&reached.filters[n])),
+                false => filter.is_empty() || has(filter),
             };
             included && !(excludes && notrace.has(&names))
         };
@@ -268,7 +269,7 @@ impl Selector {
         words
     }
 
-    /// Whether the notrace sets leave no function of those that the filters choose.
+    /// Whether `!` and the notrace sets leave no function of those that the filters choose.
     fn excludes_all(&self, candidates: &Candidates) -> bool {
         let is_chosen = |excludes: bool| {
             let mut all = candidates
@@ -276,7 +277,8 @@ impl Selector {
                 .filter(|(function, _)| function.kind() == SiteKind::Plt || function.is_traceable());
             all.any(|(function, module)| self.choose_by(function, module, excludes) != 0)
         };
-        self.filters.iter().any(|(_, notrace)| !notrace.is_empty()) && !is_chosen(true) && is_chosen(false)
+        let may_exclude = |(filter, notrace): &(GlobSet, GlobSet)| !filter.is_empty() || !notrace.is_empty();
+        self.filters.iter().any(may_exclude) && !is_chosen(true) && is_chosen(false)
     }
 
     /// Returns an error if the program should not be run at all, given the candidates at its start.

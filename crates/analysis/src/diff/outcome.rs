@@ -107,6 +107,11 @@ impl Outcome {
         format!("{function} has {} in A, {} in B{compared}", form(a), form(b))
     }
 
+    /// Whether more recordings are needed to try the condition.
+    pub fn has_too_few_recordings(&self) -> bool {
+        matches!(self.finding, Finding::TooFewRecordings(_))
+    }
+
     /// Returns a sentence if the recordings keep the condition from being decided.
     pub fn lack(&self) -> Option<String> {
         let why = match self.finding {
@@ -119,7 +124,7 @@ impl Outcome {
                 let found = proven.map(|holds| self.found(holds)).unwrap_or_default();
                 format!(
                     "{found}, and a load of the machine that changed in between looks the same: record A and B in \
-                     turn, in two blocks each or more"
+                     turn, in two blocks each or more: --repeat {LEAST_RECORDINGS} -o A.1, then -o B.1, -o A.2, -o B.2"
                 )
             }
         };

@@ -2,6 +2,7 @@
 //! [table](crate::command_line::table).
 
 use crate::command_line::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
+use crate::terminal::output::columns;
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
@@ -43,8 +44,24 @@ fn family(from: &Family) -> clap::Command {
         .subcommands(members.map(command))
 }
 
-/// Returns the commands by group, for help.
+/// Breaks a text into lines of at most this many characters, between words.
+fn wrapped(text: &str, most: Option<usize>) -> Vec<String> {
+    let Some(most) = most else { return vec![text.to_owned()] };
+    text.split(' ').fold(Vec::new(), |mut lines: Vec<String>, word| {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= most => {
+                *line += " ";
+                *line += word;
+            }
+            _ => lines.push(word.to_owned()),
+        }
+        lines
+    })
+}
+
+/// Returns the commands by group, for help. On a terminal, lines fit its width.
 fn overview() -> String {
+    let columns = columns();
     let about = |name: &str| {
         let own = commands().find(|command| command.name == name).map(|command| command.about);
         own.or_else(|| FAMILIES.iter().find(|family| family.name == name).map(|family| family.about))
@@ -59,10 +76,12 @@ fn overview() -> String {
     for (title, names) in GROUPS.iter().copied().chain(more) {
         text += &format!("\n{title}:\n");
         for name in names {
-            text += &format!("  {name:<width$}  {}\n", about(name).unwrap_or_default());
+            let about = about(name).unwrap_or_default();
+            let lines = wrapped(about, columns.map(|columns| columns.saturating_sub(width + 4)));
+            text += &format!("  {name:<width$}  {}\n", lines.join(&format!("\n{:1$}", "", width + 4)));
         }
     }
-    text + "\nOptions:\n{options}\n\n'calltap help COMMAND' describes COMMAND; docs/reference/commands.md has the commands by task."
+    text + "\nOptions:\n{options}\n\n'calltap help COMMAND' describes COMMAND;\ndocs/reference/commands.md has the commands by task."
 }
 
 fn command(from: &Command) -> clap::Command {
@@ -231,6 +250,14 @@ mod tests {
         };
         assert!(has("report", "no-pager") && has("report", "full-names"));
         assert!(!has("status", "no-pager") && !has("report", "no-such-switch"));
+    }
+
+    #[test]
+    fn lines_of_the_overview_fit() {
+        let lines = wrapped("Show the locks at which threads waited", Some(16));
+        assert_eq!(lines, ["Show the locks", "at which threads", "waited"]);
+        assert_eq!(wrapped("a-word-that-is-too-long", Some(5)), ["a-word-that-is-too-long"]);
+        assert_eq!(wrapped("one line", None), ["one line"]);
     }
 
     #[test]

@@ -87,6 +87,15 @@ pub fn mistake(said: &str, words: &[OsString]) -> String {
     if let Some(instead) = instead_of_command(command).filter(|_| !is_known) {
         return format!("{command}: {instead}");
     }
+    // An option whose value is a list takes the others in the same word.
+    if let Some((option, _)) = said
+        .strip_prefix("the argument '--")
+        .and_then(|said| said.split_once("' cannot be used multiple times"))
+        && option.ends_with(",...>")
+    {
+        let name = option.split(' ').next().unwrap_or_default();
+        return format!("--{name}: given twice; it takes a list, separated by commas: --{option}");
+    }
     let command = if is_known { format!(" {command}") } else { String::new() };
     let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
     format!("{text} ('calltap help{command}' has the options)")

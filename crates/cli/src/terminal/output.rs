@@ -129,11 +129,11 @@ pub fn line_width(arguments: &Arguments) -> Option<usize> {
     let is_file = arguments.output_file().is_some();
     // Commands without --full-names always show full names, in lines that are not cut.
     let fits = arguments.has_switch("full-names") && is_short(arguments) && !is_file;
-    width().filter(|_| fits)
+    columns().filter(|_| fits)
 }
 
 /// Returns the number of columns of the terminal at standard output.
-fn width() -> Option<usize> {
+pub fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|width| *width >= 20)
 }

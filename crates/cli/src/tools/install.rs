@@ -21,6 +21,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let data = base("XDG_DATA_HOME", ".local/share")?;
     put(&script_path(&shell, &data)?, &script)?;
     put(&data.join("man/man1").join(format!("{NAME}.1")), &page)?;
+    println!("man finds the page if ~/.local/bin is in PATH, or with 'man -l FILE'");
     match shell.as_str() {
         "zsh" => {
             let directory = data.join("zsh/site-functions");
