@@ -175,6 +175,7 @@ struct Versioned<'a> {
 
 /// Prints a line about each process that has a session.
 fn list(arguments: &Arguments) -> Result<()> {
+    proc::check()?;
     let mut out = Output::create(arguments)?;
     let is_json = arguments.format().as_deref() == Some("json");
     let mut found = 0;
