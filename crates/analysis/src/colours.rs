@@ -52,6 +52,15 @@ pub(crate) fn width(text: &str) -> usize {
     text.split(BEGIN).take(1).chain(pieces).map(|piece| piece.chars().count()).sum()
 }
 
+/// Applies a change to a text, without the sequences that select its colour.
+pub(crate) fn map(text: &str, change: impl Fn(&str) -> String) -> String {
+    let begun = text.strip_prefix(BEGIN).and_then(|rest| rest.split_once('m'));
+    match begun.and_then(|(colour, rest)| Some((colour, rest.strip_suffix(END)?))) {
+        Some((colour, inner)) => format!("{BEGIN}{colour}m{}{END}", change(inner)),
+        None => change(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +74,8 @@ mod tests {
         let (one, other) =
             (colours.paint("libc.so.6", "m\u{e4}h".into()), colours.paint("libm.so.6", "m".into()));
         assert_eq!((one.as_ref(), other.as_ref()), ("\x1b[36mm\u{e4}h\x1b[39m", "\x1b[32mm\x1b[39m"));
+        assert_eq!(map(&one, |text| text.to_uppercase()), "\x1b[36mM\u{c4}H\x1b[39m");
+        assert_eq!(map("plain", |text| text.to_uppercase()), "PLAIN");
         assert_eq!([width(&one), width(&other), width("ab"), width("")], [3, 1, 2, 0]);
     }
 }

@@ -1,6 +1,7 @@
 //! Text tables with aligned columns.
 
 use crate::colours;
+use calltap_names::fitted;
 use std::io::{self, Write};
 
 /// Characters between columns.
@@ -28,7 +29,7 @@ pub(crate) struct Fitting<'a> {
 }
 
 /// Writes a table as [`write`](fn@write) does. Where names do not fit, columns are left out, and a
-/// last line names them.
+/// last line names them. Names that are still too long are [fitted].
 pub(crate) fn write_fitting(
     out: &mut dyn Write,
     titles: &[&str],
@@ -55,7 +56,12 @@ pub(crate) fn write_fitting(
         row.into_iter().enumerate().filter(|(at, _)| stays(at)).map(|(_, cell)| cell).collect()
     };
     let kept: Vec<&str> = (0..titles.len()).filter(stays).map(|at| titles[at]).collect();
-    let rows: Vec<Vec<String>> = rows.into_iter().map(keep).collect();
+    let mut rows: Vec<Vec<String>> = rows.into_iter().map(keep).collect();
+    if let Some(width) = width {
+        let others = used - widths.last().map_or(0, |names| names + GAP);
+        let names = rows.iter_mut().filter_map(|row| row.last_mut());
+        names.for_each(|name| *name = colours::map(name, |name| fitted(name, width.saturating_sub(others))));
+    }
     write(out, &kept, (0..numbers).filter(stays).count(), &rows)?;
     if !left_out.is_empty() {
         let names: Vec<String> = left_out.iter().map(|at| titles[*at].to_lowercase()).collect();

@@ -44,7 +44,9 @@ pub mod values;
 pub mod why;
 
 pub use calltap_names::file_name;
-pub use calltap_names::{Glob, GlobSet, ShortNames, Word, demangle, is_named, nearest_names, split_list};
+pub use calltap_names::{
+    Glob, GlobSet, ShortNames, Word, demangle, fitted, is_named, nearest_names, split_list,
+};
 pub use error::{Error, NotOneOf};
 pub use future_spans::future_spans;
 pub use head::{disabled, left_out};

@@ -4,6 +4,7 @@
 
 mod demangle;
 mod dotted;
+mod fit;
 mod function;
 mod glob;
 mod module;
@@ -18,6 +19,7 @@ mod tests;
 mod word;
 
 pub use demangle::demangle;
+pub use fit::fitted;
 pub use function::FunctionNames;
 pub use glob::Glob;
 pub use module::{ModuleNames, file_name};

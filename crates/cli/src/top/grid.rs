@@ -5,9 +5,9 @@ use super::together::Together;
 use super::view;
 use crate::terminal::key_effect::KeyEffect;
 use crate::terminal::search;
-use calltap_analysis::ShortNames;
 use calltap_analysis::intervals::{Column, Interval, Row};
 use calltap_analysis::units::{duration, one_line};
+use calltap_analysis::{ShortNames, fitted};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout};
@@ -195,10 +195,11 @@ impl Grid {
         };
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         frame.render_widget(Line::from(format!(" {head}")).style(reversed), top);
+        let (widths, room) = self.widths(middle.width);
         let rows: Vec<widgets::Row<'_>> = match &self.shown {
             Some(interval) => {
                 let name = |row: &Row| match &self.short {
-                    Some(short) => short.of(&row.function),
+                    Some(short) => fitted(&short.of(&row.function), room),
                     None => row.function.clone(),
                 };
                 let line = |row| line(interval, row, &name(row), together.state(row));
@@ -206,22 +207,22 @@ impl Grid {
             }
             None => Vec::new(),
         };
-        let table = widgets::Table::new(rows, self.widths(middle.width))
-            .header(self.titles())
-            .row_highlight_style(reversed);
+        let table = widgets::Table::new(rows, widths).header(self.titles()).row_highlight_style(reversed);
         frame.render_stateful_widget(table, middle, &mut self.state);
         frame.render_widget(self.help(together.is_several()), bottom);
     }
 
-    /// Returns the widths of the columns on a screen of this width.
-    fn widths(&self, screen: u16) -> [Constraint; 7] {
+    /// Returns the widths of the columns on a screen of this width, and what is left of it for
+    /// functions.
+    fn widths(&self, screen: u16) -> ([Constraint; 7], usize) {
         let numbers: u16 = WIDTHS.iter().map(|width| width + 1).sum();
         let names = self.rows().iter().map(|row| row.module.chars().count());
         let longest = names.max().and_then(|length| u16::try_from(length).ok()).unwrap_or(0);
         let title = COLUMNS[WIDTHS.len()].0.len() as u16;
         let module = longest.max(title).min(MODULE).min(screen.saturating_sub(numbers + 1 + FUNCTION));
         let [calls, avg, max, time, state] = WIDTHS.map(Constraint::Length);
-        [calls, avg, max, time, state, Constraint::Length(module), Constraint::Fill(1)]
+        let columns = [calls, avg, max, time, state, Constraint::Length(module), Constraint::Fill(1)];
+        (columns, usize::from(screen.saturating_sub(numbers + module + 1)))
     }
 
     fn titles(&self) -> widgets::Row<'static> {
