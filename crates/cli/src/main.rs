@@ -31,6 +31,7 @@ mod tui;
 mod view;
 mod views;
 mod why;
+mod width;
 
 use anyhow::{Context, Result};
 use calltap_analysis::units::one_line;

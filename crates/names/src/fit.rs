@@ -2,7 +2,7 @@
 
 /// Least width in which a name is shortened by its parts.
 const LEAST: usize = 12;
-/// What stands for text that is left out.
+/// Sign for text that is left out.
 const LEFT_OUT: char = '\u{2026}';
 
 /// Returns a name in at most `width` characters. The own name of a function is kept before its
@@ -75,9 +75,9 @@ mod tests {
         check("a::b::handle(std::string const&)", 16, "a::b::handle(\u{2026}&)");
         check("scope::of::handle(std::string const&)", 14, "\u{2026}of::handle(\u{2026})");
         check("scope::of::handle() const", 20, "scope::of::handle(\u{2026}t");
-        check("github.com/a/b.(*T).Do", 12, "\u{2026}b.(*T).Do");
+        check("github.com/a/b.(*T).Do", 12, "\u{2026}a/b.(*T).Do");
         check("krate::module::function", 16, "\u{2026}odule::function");
-        check("(anonymous namespace)::f", 12, "\u{2026}espace)::f");
+        check("(anonymous namespace)::f", 12, "\u{2026}mespace)::f");
         check("\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}", 3, "\u{e4}\u{e4}\u{2026}");
         check("abc", 0, "");
     }

@@ -48,7 +48,7 @@ pub fn check_mappings(target: &Target) -> Result<(), Reason> {
 }
 
 /// Fails if a process may map less address space than this, in bytes. It is not changed then: what
-/// an attempt has mapped can not always be unmapped.
+/// an attempt has mapped cannot always be unmapped.
 pub fn check_address_space(target: &Target, bytes: u64) -> Result<(), Reason> {
     let limits = fs::read_to_string(proc::place(target.pid).join("limits")).unwrap_or_default();
     let status = proc::status(target.pid).unwrap_or_default();

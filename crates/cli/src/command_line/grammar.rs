@@ -2,7 +2,7 @@
 //! [table](crate::command_line::table).
 
 use crate::command_line::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
-use crate::terminal::output::columns;
+use crate::width::columns;
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
@@ -10,6 +10,17 @@ use std::io::Write;
 
 /// Name of the program.
 pub const NAME: &str = "calltap";
+
+/// Completion of processes behind -p, in bash: the generator knows no changing values.
+const PROCESSES_IN_BASH: &str = r#"
+_calltap_or_process() {
+    case "${COMP_WORDS[COMP_CWORD-1]}" in
+        -p|--pid) COMPREPLY=($(compgen -W "$(ps -eo pid=,comm=)" -- "${COMP_WORDS[COMP_CWORD]}")) ;;
+        *) _calltap "$@" ;;
+    esac
+}
+complete -F _calltap_or_process -o bashdefault -o default calltap
+"#;
 
 /// Returns the parser of the whole command line.
 pub fn grammar() -> clap::Command {
@@ -124,9 +135,12 @@ fn flag(from: &Flag) -> Arg {
     } else {
         PossibleValuesParser::new(from.choices).into()
     });
-    if value == "FILE" {
-        arg = arg.value_hint(ValueHint::FilePath);
-    }
+    // Without a hint, shells offer names of files.
+    arg = arg.value_hint(match value {
+        "FILE" | "PATHS" => ValueHint::FilePath,
+        "DIR" => ValueHint::DirPath,
+        _ => ValueHint::Other,
+    });
     match from.default {
         Some(default) => arg.default_value(default),
         None => arg,
@@ -228,6 +242,9 @@ pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
     // Some shells' generators also offer what help leaves out.
     let mut shown = grammar_of(|name| !is_hidden(name));
     clap_complete::generate(shell, &mut shown, NAME, &mut script);
+    if shell == clap_complete::Shell::Bash {
+        script.extend(PROCESSES_IN_BASH.as_bytes());
+    }
     Ok(out.write_all(&script)?)
 }
 

@@ -3,6 +3,7 @@
 use crate::command_line::arguments::Arguments;
 use crate::terminal::named_pipe;
 use crate::terminal::pager::{self, Pager};
+use crate::width::columns;
 use anyhow::{Context, Result};
 use std::cmp::Ordering;
 use std::env;
@@ -130,12 +131,6 @@ pub fn line_width(arguments: &Arguments) -> Option<usize> {
     // Commands without --full-names always show full names, in lines that are not cut.
     let fits = arguments.has_switch("full-names") && is_short(arguments) && !is_file;
     columns().filter(|_| fits)
-}
-
-/// Returns the number of columns of the terminal at standard output.
-pub fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|width| *width >= 20)
 }
 
 /// The output of a view.

@@ -116,9 +116,9 @@ fn wrong_usage_is_reported_in_one_line() {
 fn selections_without_match_or_meaning_are_refused_in_one_line() {
     check_about_program(|[x, p, t, _]| {
         check_all(&[
-            (&["record", "-N", "*", "--", x], &["-N takes away all functions", "-F"]),
-            (&["record", "-F", "nap", "-N", "nap", "--", x], &["-N takes away all functions"]),
-            (&["record", "-p", p, "-N", "*", "--duration", "1"], &["-N takes away all functions"]),
+            (&["record", "-N", "*", "--", x], &["takes away all functions", "-F"]),
+            (&["record", "-F", "nap", "-N", "nap", "--", x], &["takes away all functions"]),
+            (&["record", "-p", p, "-N", "*", "--duration", "1"], &["takes away all functions"]),
             (&["record", "--if", "arg1 >", "--", x], &["'arg1 >'", "arg1 > 100"]),
             (&["record", "--if", "arg1 > many", "--", x], &["'many' is no number"]),
             (&["record", "--if", "nosuch@arg1 > 1", "--", x], &["no traceable function matches 'nosuch'"]),

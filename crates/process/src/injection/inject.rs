@@ -406,9 +406,9 @@ impl CodeCave {
     }
 
     /// Returns the complaint of the last call, if there was one, with address and length of the
-    /// scratch memory, which is then still mapped; the next calls use other memory. `around` returns the mapping around an address.
-    /// Memory that is not mapped is not read: below a stack, the kernel would extend the stack for
-    /// it.
+    /// scratch memory, which is then still mapped; the next calls use other memory. `around`
+    /// returns the mapping around an address. Memory that is not mapped is not read: below a stack,
+    /// the kernel would extend the stack for it.
     pub fn complaint(
         &mut self,
         text: &mut ProcessText,

@@ -11,6 +11,7 @@ use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _};
 
 use crate::binary::Binary;
 use crate::elf::image::{Image, string};
+use crate::elf::symbols::is_reserved;
 use crate::error::Error;
 use crate::function::Function;
 
@@ -50,7 +51,8 @@ pub fn add_names(binary: &mut Binary, other: &[u8]) -> usize {
     named
 }
 
-/// The names at each address, the best first: global, weak, local.
+/// The names at each address, the best first: global and weak ones, of these the reserved last, and
+/// then local ones.
 fn names(data: &[u8]) -> object::Result<BTreeMap<u64, Vec<(u8, String)>>> {
     let file = ElfFile64::<Le, _>::parse(data)?;
     let mut all: BTreeMap<u64, Vec<(u8, String)>> = BTreeMap::new();
@@ -64,9 +66,10 @@ fn names(data: &[u8]) -> object::Result<BTreeMap<u64, Vec<(u8, String)>>> {
             continue;
         };
         let rank = match symbol.st_bind() {
+            elf::STB_GLOBAL | elf::STB_WEAK if is_reserved(name) => 2,
             elf::STB_GLOBAL => 0,
             elf::STB_WEAK => 1,
-            _ => 2,
+            _ => 3,
         };
         all.entry(symbol.st_value.get(Le)).or_default().push((rank, calltap_names::printable_bytes(name)));
     }

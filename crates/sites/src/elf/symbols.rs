@@ -16,7 +16,8 @@ pub(crate) struct Symbol<'d> {
     /// Name without its `@VERSION`.
     pub name: &'d [u8],
     /// Rank of the name; lower is better: global, weak, local, and last the name of a function that
-    /// a [resolver](Self::is_chosen) chooses.
+    /// a [resolver](Self::is_chosen) chooses. Of the first two, names that are not
+    /// [reserved](is_reserved) come first.
     pub rank: u8,
     /// Position in the file, which orders symbols that differ in nothing else.
     order: u32,
@@ -59,14 +60,26 @@ pub(crate) fn functions<'d>(
     // several share it.
     all.sort_unstable_by_key(|symbol| symbol.address);
     for names in all.chunk_by_mut(|a, b| a.address == b.address).filter(|names| names.len() > 1) {
-        let key = |symbol: &Symbol<'d>| (is_cold(symbol.name), symbol.rank, symbol.name, symbol.order);
+        let key = |symbol: &Symbol<'d>| {
+            let is_reserved = symbol.rank <= WEAK && is_reserved(symbol.name);
+            let visible = if symbol.rank <= WEAK { 0 } else { symbol.rank };
+            (is_cold(symbol.name), visible, is_reserved, symbol.rank, symbol.name, symbol.order)
+        };
         names.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     }
     all
 }
 
+/// Rank of a weak symbol; that of a global one is lower.
+const WEAK: u8 = 1;
 /// Rank of a symbol whose address is that of a resolver.
 const CHOSEN: u8 = 3;
+
+/// Whether a name is reserved for implementations and is no mangled one: people write `malloc` and
+/// `read` for `__libc_malloc` and `__read`.
+pub(crate) fn is_reserved(name: &[u8]) -> bool {
+    name.starts_with(b"_") && !name.starts_with(b"_Z") && !name.starts_with(b"_R")
+}
 
 impl Symbol<'_> {
     /// Whether the symbol names a function that a resolver chooses (IFUNC). Its address is the
@@ -99,7 +112,7 @@ fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d
     let rank = match symbol.st_bind() {
         _ if symbol.st_type() == elf::STT_GNU_IFUNC => CHOSEN,
         elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 0,
-        elf::STB_WEAK => 1,
+        elf::STB_WEAK => WEAK,
         _ => 2,
     };
     let (address, size) = (symbol.st_value.get(Le), symbol.st_size.get(Le));

@@ -49,9 +49,10 @@ pub(super) fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result
                     let in_group_stop = matches!(report, Report::GroupStop(_));
                     return Ok(Standing { regs, in_group_stop });
                 }
-                // The handler takes the registers to be those of the faulting instruction or system
-                // call, so the signal must be delivered first. The thread is interrupted again once the signal
-                // is reported: it would serve an interrupt sent now before the signal.
+                // The handler takes the registers to be those of the faulting instruction or
+                // system call, so the signal must be delivered first. The thread is interrupted
+                // again once the signal is reported: it would serve an interrupt sent now before
+                // the signal.
                 resume(tid, Resume::Freely, 0)?;
             }
             // Every stop uses up the request. Asked again, the thread stops at the first
