@@ -260,7 +260,9 @@ fn a_recorded_function_is_found_by_any_of_its_names() {
             let run = calltap_run(&[command, "-F", name, "-i", &trace]);
             assert!(run.status.success(), "{command} {name}: {}", run.stderr);
             let has_name = |word: &str| run.stdout.split_whitespace().any(|other| other.starts_with(word));
-            assert!(has_name("printf") && !has_name("_IO_printf"), "{command} {name}: {}", run.stdout);
+            // The head of a graph has the user's word.
+            let is_named = if command == "report" { has_name("printf") } else { has_name(name) };
+            assert!(is_named, "{command} {name}: {}", run.stdout);
         }
     }
 }
