@@ -354,8 +354,8 @@ fn check_event_loop(trace: &str, what: &str) {
     ]);
     let mut counts = BTreeMap::<String, u64>::new();
     for [function, caller] in columns_of(trace, ["function", "caller"]) {
-        // Attached to, coroutines that wait are known once the loop has made a call. The handler may
-        // come before that, on its own stack, if calltap attached within `touch`.
+        // Attached to, coroutines that wait are known once the loop has made a call. The handler
+        // may come before that, on its own stack, if calltap attached within `touch`.
         let early = ["connection", "parse", "wait_io", "handler"];
         let is_first = is_attached && caller == "wait_io" && early.contains(&&*function);
         first += u64::from(is_first);
