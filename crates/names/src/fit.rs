@@ -1,5 +1,7 @@
 //! Names in little room.
 
+use crate::path::parts;
+
 /// Least width in which a name is shortened by its parts.
 const LEAST: usize = 12;
 /// Sign for text that is left out.
@@ -36,25 +38,11 @@ fn end(text: &str, most: usize) -> &str {
     text.char_indices().nth(skipped).map_or("", |(at, _)| &text[at..])
 }
 
-/// Returns the position of the parenthesis that begins the arguments of a function of C++.
+/// Returns the position of the argument list of a function. In names of Go, parentheses are those
+/// of a receiver: `main.(*List).Push`.
 fn arguments_at(name: &str) -> Option<usize> {
-    let last = name.rfind(')')?;
-    let rest = &name[last + 1..];
-    if !(rest.is_empty() || rest.starts_with(" const") || rest.starts_with(" [clone")) {
-        return None;
-    }
-    let mut depth = 0usize;
-    for (at, c) in name[..=last].char_indices().rev() {
-        match c {
-            ')' => depth += 1,
-            '(' => depth = depth.checked_sub(1)?,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some(at).filter(|at| *at > 0);
-        }
-    }
-    None
+    let last = parts(name).pop().filter(|_| !name.contains(".("))?;
+    (!last.arguments.is_empty()).then_some(last.arguments.start)
 }
 
 #[cfg(test)]
