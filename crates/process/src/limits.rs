@@ -90,8 +90,8 @@ fn exhausted(target: &Target) -> Option<Reason> {
     if soft_limit(&limits, "Max data size").is_some_and(|most| is_near(most, used("VmData"))) {
         return Some(Reason::NoData);
     }
-    if soft_limit(&limits, "Max address space").is_some_and(|most| is_near(most, used("VmSize"))) {
-        return Some(Reason::NoMemory);
+    if let Err(reason) = check_address_space(target, AGENT) {
+        return Some(reason);
     }
     let locked = target.locked_memory();
     let most = soft_limit(&limits, "Max locked memory")? >> 10;
