@@ -46,7 +46,7 @@ impl<'a> GoFacts<'a> {
             place if !layout.is_in_r14 && is_compiled => place,
             _ => None,
         };
-        Some(Goroutine { g: g?, number: layout.number, started_by: layout.started_by })
+        Some(layout.goroutine(g?))
     }
 
     /// Whether a goroutine that a signal has preempted may resume at this offset.

@@ -22,7 +22,7 @@ use crate::address::Svma;
 use crate::code::decode::decoder;
 use crate::discover::go_exits::is_harmless;
 use crate::reason::Reason;
-use crate::site::{GPlace, Goroutine, JUMP, SiteForm};
+use crate::site::{GPlace, JUMP, SiteForm};
 use calltap_abi::PAGE;
 
 /// Filler between functions.
@@ -72,8 +72,7 @@ pub(super) fn site(facts: &GoFacts<'_>) -> Result<SiteForm, Reason> {
     }
     let layout = facts.layout.ok_or(Reason::GoUnchecked)?;
     let old = displaced(facts)?.to_vec();
-    let goroutine = Goroutine { g: GPlace::R14, number: layout.number, started_by: layout.started_by };
-    let form = SiteForm::Unchecked { at: Svma(facts.address), old, goroutine };
+    let form = SiteForm::Unchecked { at: Svma(facts.address), old, goroutine: layout.goroutine(GPlace::R14) };
     match branch_into(facts, &form) {
         Some(reason) => Err(reason),
         None => Ok(form),

@@ -7,15 +7,23 @@
 
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
+use crate::site::{GPlace, Goroutine};
 
 /// Layout of `runtime.g`, and place of its address, in one version of Go.
 #[derive(Clone, Copy)]
 pub(crate) struct GLayout {
     /// Whether compiled functions keep its address in r14.
     pub is_in_r14: bool,
-    /// Offsets in words, as in [`Goroutine`](crate::site::Goroutine).
+    /// Offsets in words, as in [`Goroutine`].
     pub number: u8,
     pub started_by: Option<u8>,
+}
+
+impl GLayout {
+    /// Returns the goroutine whose record's address is in this place.
+    pub(crate) fn goroutine(self, g: GPlace) -> Goroutine {
+        Goroutine { g, number: self.number, started_by: self.started_by }
+    }
 }
 
 const SECTION: &[u8] = b".go.buildinfo";

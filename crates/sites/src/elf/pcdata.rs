@@ -44,17 +44,6 @@ impl Places {
         }
     }
 
-    /// Whether Go's compiler has made a function: it has a map of its local variables. C code has
-    /// none.
-    pub(super) fn is_compiled(self, record: &[u8]) -> bool {
-        let half = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
-        let locals = half(TABLES).filter(|tables| *tables as usize <= MOST).and_then(|tables| {
-            let maps = usize::from(*record.get(self.flags + 2)?);
-            (maps > LOCALS).then(|| half(self.flags + 3 + 4 * (tables as usize + LOCALS)))?
-        });
-        locals.is_some_and(|map| map != NO_MAP)
-    }
-
     /// Reads a record. `values`: all tables of values.
     pub(super) fn read<'d>(self, record: &'d [u8], values: &'d [u8]) -> Option<Facts<'d>> {
         let half = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
@@ -67,7 +56,10 @@ impl Places {
             },
             false => Some(&[][..]),
         };
+        let maps = usize::from(*record.get(self.flags + 2)?);
+        let locals = if maps > LOCALS { half(first + 4 * (tables + LOCALS))? } else { NO_MAP };
         Some(Facts {
+            is_compiled: locals != NO_MAP,
             is_assembly: record.get(self.flags)? & ASSEMBLY != 0,
             unsafe_points: Values(table(UNSAFE_POINTS)?),
             inlined: Values(table(INLINED)?),
@@ -78,6 +70,8 @@ impl Places {
 /// Facts of a function in the layouts of Go 1.18 and later.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'d> {
+    /// Whether it has a map of its local variables.
+    pub(super) is_compiled: bool,
     /// Whether it is written in assembly.
     pub is_assembly: bool,
     unsafe_points: Values<'d>,

@@ -108,10 +108,9 @@ impl<'d> Table<'_, 'd> {
             };
             let record = list.checked_add(record)?;
             let name = string(names, half(image, record.checked_add(width)?)?, LONGEST)?;
-            let bytes = image.tail(record, u64::MAX);
-            let facts = layout.facts.and_then(|places| places.read(bytes, values));
+            let facts = layout.facts.and_then(|places| places.read(image.tail(record, u64::MAX), values));
             let is_compiled = match layout.facts {
-                Some(places) => places.is_compiled(bytes),
+                Some(_) => facts.is_some_and(|facts| facts.is_compiled),
                 None => self.has_locals(record).unwrap_or(false),
             };
             (start <= end && image.is_code(start)).then_some(Entry {
