@@ -4,13 +4,12 @@
 //! A tracer is a thread. When it ends, the kernel releases all its tracees with the signals that
 //! were on their way.
 
-use crate::ptrace::{requests, standstill};
+use crate::ptrace::requests::{self, OwnReport};
+use crate::ptrace::standstill;
+use crate::ptrace::wait::{self, Report};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
-
-/// PTRACE_EVENT_STOP, as in the status of a thread.
-const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 
 /// An event of a followed thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,39 +47,40 @@ pub enum Quiet {
 }
 
 /// Returns the next event of a tracee of the calling thread; `child` is the one that is this
-/// process's child.
+/// process's child. A signal is returned until the thread is resumed.
 pub fn next(child: Option<u32>) -> Result<(u32, Event), Quiet> {
-    let (pid, has_ended) = match requests::reporting() {
+    let (pid, report) = match requests::reporting() {
         Ok(Some(report)) => report,
         Err(Errno::ECHILD) => return Err(Quiet::None),
         Ok(None) | Err(_) => return Err(Quiet::Yet),
     };
     let tid = pid.as_raw() as u32;
-    // A child of this process is left for the thread that started it.
-    if has_ended && child == Some(tid) {
-        return Ok((tid, Event::ChildEnded));
+    let event = match report {
+        // A child of this process is left for the thread that started it.
+        OwnReport::Ended if child == Some(tid) => return Ok((tid, Event::ChildEnded)),
+        OwnReport::Ended => Event::Ended,
+        OwnReport::Stopped(status) => event(pid, wait::decode(status)),
+    };
+    // The stop before a signal is not collected, as in `wait`.
+    if !matches!(event, Event::Signal(_)) {
+        requests::collect(pid);
     }
-    Ok((tid, requests::take_report(pid).map_or(Event::Ended, |status| event(pid, status))))
+    if !matches!(event, Event::Ended | Event::Stop) {
+        standstill::note(tid);
+    }
+    Ok((tid, event))
 }
 
-fn event(pid: Pid, status: i32) -> Event {
-    if !libc::WIFSTOPPED(status) {
-        return Event::Ended;
-    }
-    let signal = libc::WSTOPSIG(status);
-    let event = match status >> 16 {
-        0 => Event::Signal(signal),
-        libc::PTRACE_EVENT_EXEC => {
+fn event(pid: Pid, report: Report) -> Event {
+    match report {
+        Report::Signal(signal) => Event::Signal(signal),
+        Report::GroupStop(_) => Event::Stop,
+        Report::Event(libc::PTRACE_EVENT_EXEC) => {
             let tid = || pid.as_raw() as u32;
             Event::Exec(ptrace::getevent(pid).map_or_else(|_| tid(), |former| former as u32))
         }
-        EVENT_STOP if signal != libc::SIGTRAP => Event::Stop,
         _ => Event::Other,
-    };
-    if event != Event::Stop {
-        standstill::note(pid.as_raw() as u32);
     }
-    event
 }
 
 /// Resumes a thread, with this signal (0: none).

@@ -108,28 +108,35 @@ pub(super) fn seccomp_filter(pid: Pid, index: usize) -> Result<Vec<Instruction>,
 /// Options of a wait for tracees of the calling thread alone, without blocking.
 const OF_OWN: i32 = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
 
-/// Returns a child or tracee of the calling thread that has a report, and whether it has ended. The
-/// report stays. The error is ECHILD if the thread has none.
-pub(super) fn reporting() -> Result<Option<(Pid, bool)>, Errno> {
+/// A report of a child or tracee.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OwnReport {
+    /// The thread has ended.
+    Ended,
+    /// The thread has stopped. The status is a signal, with an event of ptrace in the byte above.
+    Stopped(i32),
+}
+
+/// Returns a child or tracee of the calling thread that has a report. The report stays. The error
+/// is ECHILD if the thread has none.
+pub(super) fn reporting() -> Result<Option<(Pid, OwnReport)>, Errno> {
     const OPTIONS: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | OF_OWN;
     // SAFETY: zeros are a valid siginfo_t, which the call fills in.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one siginfo_t.
     let done = unsafe { libc::waitid(libc::P_ALL, 0, &mut info, OPTIONS) };
     Errno::result(done)?;
-    // SAFETY: waitid has set the field, or has left its zeros.
-    let pid = unsafe { info.si_pid() };
+    // SAFETY: waitid has set the fields, or has left their zeros.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     let has_ended = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
-    Ok((pid != 0).then(|| (Pid::from_raw(pid), has_ended)))
+    let report = if has_ended { OwnReport::Ended } else { OwnReport::Stopped(status) };
+    Ok((pid != 0).then(|| (Pid::from_raw(pid), report)))
 }
 
-/// Takes a thread's report, and returns its raw status: the libraries have no value for stops by
-/// real-time signals.
-pub(super) fn take_report(pid: Pid) -> Option<i32> {
-    let mut status = 0;
-    // SAFETY: the call writes one int.
-    let taken = unsafe { libc::waitpid(pid.as_raw(), &mut status, OF_OWN) };
-    (taken == pid.as_raw()).then_some(status)
+/// Collects a thread's report. The libraries have no value for stops by real-time signals.
+pub(super) fn collect(pid: Pid) {
+    // SAFETY: without memory for the status, the call writes nothing.
+    unsafe { libc::waitpid(pid.as_raw(), std::ptr::null_mut(), OF_OWN) };
 }
 
 /// Whether two processes have the same memory.

@@ -1,5 +1,9 @@
 //! Reports of traced threads: polls `waitid` and decodes the raw status.
 //!
+//! The stop before a signal is never collected. The kernel keeps the signal with the report: once
+//! the report is collected, the thread gets the signal only from a tracer that resumes the thread
+//! with it. A tracer that is killed in between would lose the signal.
+//!
 //! The raw status is decoded here because the enums of the wrapper libraries have no value for
 //! real-time signals: they turn the stop for one into an error, which is indistinguishable from the
 //! end of the thread.
@@ -13,6 +17,10 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 /// Bit set in the signal of a system-call stop (PTRACE_O_TRACESYSGOOD).
 const SYSTEM_CALL: i32 = 0x80;
+
+/// Options of a wait for any thread that returns at once.
+const ANY_NOW: WaitIdOptions =
+    WaitIdOptions::from_bits_retain(libc::__WALL as u32).union(WaitIdOptions::NOHANG);
 
 /// Event of a traced thread since it was last resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,35 +41,46 @@ pub enum Report {
     Event(i32),
 }
 
-/// Returns the next report of a traced thread, without waiting. An ended thread is
-/// [reaped](release_ended).
+/// Returns the report of a traced thread, without waiting. The report before a signal is returned
+/// until the thread is resumed, every other one once. An ended thread is [reaped](release_ended).
 pub fn poll(tid: u32) -> Report {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return Report::Ended };
-    let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
-    // Only a stop is consumed: an end is left for the parent.
-    let stop = match waitid(WaitId::Pid(pid), any | WaitIdOptions::STOPPED) {
-        Ok(Some(stop)) => stop,
-        Ok(None) | Err(Errno::CHILD) => return without_stop(tid, pid, any),
+    // An end is left for the parent.
+    let report = match stop_of(pid, WaitIdOptions::NOWAIT) {
+        Ok(Some(signal @ Report::Signal(_))) => signal,
+        Ok(Some(other)) => stop_of(pid, WaitIdOptions::empty()).ok().flatten().unwrap_or(other),
+        Ok(None) | Err(Errno::CHILD) => return without_stop(tid, pid),
         Err(_) => return Report::Runs,
     };
-    let status = stop.trapping_signal().or_else(|| stop.stopping_signal());
-    let report = status.map_or(Report::Runs, decode);
     if !matches!(report, Report::Runs | Report::GroupStop(_)) {
         standstill::note(tid);
     }
     report
 }
 
+/// Collects the stop before a signal that the thread is not to get, as injected code has raised it.
+pub fn collect(tid: u32) {
+    let pid = i32::try_from(tid).ok().and_then(Pid::from_raw);
+    let _ = pid.map(|pid| stop_of(pid, WaitIdOptions::empty()));
+}
+
+/// Returns a thread's stop. `how`: NOWAIT leaves it to be reported again.
+fn stop_of(pid: Pid, how: WaitIdOptions) -> Result<Option<Report>, Errno> {
+    let stop = waitid(WaitId::Pid(pid), ANY_NOW | WaitIdOptions::STOPPED | how)?;
+    let status = |stop: WaitIdStatus| stop.trapping_signal().or_else(|| stop.stopping_signal());
+    Ok(stop.map(|stop| status(stop).map_or(Report::Runs, decode)))
+}
+
 /// Returns the report of a thread that has not stopped: it runs, has ended, or is not or no longer
 /// a tracee.
-fn without_stop(tid: u32, pid: Pid, any: WaitIdOptions) -> Report {
-    match waitid(WaitId::Pid(pid), any | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+fn without_stop(tid: u32, pid: Pid) -> Report {
+    match waitid(WaitId::Pid(pid), ANY_NOW | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
         Ok(Some(status)) if is_end(&status) => {
             release_ended(tid);
             Report::Ended
         }
         Err(Errno::CHILD) => Report::Ended,
-        // A stop since the first look is reported here as well, and consumed by the next poll.
+        // A stop since the first look is reported here as well, and returned by the next poll.
         Ok(_) | Err(_) => Report::Runs,
     }
 }
@@ -81,11 +100,10 @@ pub enum FirstReport {
     End,
 }
 
-/// Returns the first report without consuming it.
+/// Returns the first report without collecting it.
 pub fn first_report() -> FirstReport {
-    let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
     // The stop of a traced thread is reported even if only ends are asked for.
-    match waitid(WaitId::All, any | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+    match waitid(WaitId::All, ANY_NOW | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
         Ok(Some(status)) if is_end(&status) => FirstReport::End,
         Ok(Some(_)) => FirstReport::Stop,
         Ok(None) | Err(_) => FirstReport::None,
@@ -109,8 +127,7 @@ pub fn first_ended() -> Option<u32> {
 /// thread.
 pub fn release_ended(tid: u32) -> bool {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return true };
-    let ended =
-        WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG | WaitIdOptions::EXITED;
+    let ended = ANY_NOW | WaitIdOptions::EXITED;
     // The stop of a traced thread is reported even if only ends are asked for, and must be left for
     // the thread that waits for it.
     match waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOWAIT) {
@@ -123,7 +140,7 @@ pub fn release_ended(tid: u32) -> bool {
 }
 
 /// Decodes the status of a stop: its signal, and an event of ptrace in the byte above.
-fn decode(status: i32) -> Report {
+pub(super) fn decode(status: i32) -> Report {
     match (status >> 8, status & 0xff) {
         (EVENT_STOP, libc::SIGTRAP) => Report::Interrupted,
         (EVENT_STOP, signal) => Report::GroupStop(signal),

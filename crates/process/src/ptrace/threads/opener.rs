@@ -38,6 +38,7 @@ impl Opener {
         match wait::poll(tid) {
             Report::Runs | Report::Ended => Ok(()),
             Report::Signal(signal) if self.thread.is_of_instruction(signal)? => {
+                wait::collect(tid);
                 self.end()?;
                 Err(Interrupted::Fault(signal))
             }

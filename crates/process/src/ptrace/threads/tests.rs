@@ -160,3 +160,24 @@ fn program_with_stopped_threads_can_be_replaced_by_execve() {
     check_many(true, b'x', |_| {});
     check_many(false, b'x', |_| {});
 }
+
+#[test]
+fn a_tracer_that_ends_before_a_signal_is_delivered_leaves_the_signal_to_the_thread() {
+    let script = "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done";
+    let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().expect("a shell");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut line).expect("a line");
+    let tid = child.id();
+    let reported = trace(move || {
+        seize(tid).expect("a child");
+        nix::sys::signal::kill(pid(tid), nix::sys::signal::SIGUSR1).expect("a child");
+        wait_until(|| matches!(wait::poll(tid), Report::Signal(libc::SIGUSR1)));
+    });
+    assert_eq!(reported, Some(()));
+    let start = Instant::now();
+    while child.try_wait().expect("a child").is_none() && start.elapsed() < LIMIT {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let _ = child.kill();
+    assert_eq!(child.wait().expect("a child").code(), Some(7), "its handler has not run");
+}

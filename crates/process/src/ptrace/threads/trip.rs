@@ -151,6 +151,7 @@ impl StoppedThread {
     fn passed_on(&self, report: Report) -> Result<i32, Interrupted> {
         let Report::Signal(signal) = report else { return Ok(0) };
         if self.is_of_instruction(signal)? {
+            wait::collect(self.tid);
             return Err(Interrupted::Fault(signal));
         }
         if FAULTS.contains(&signal) {
