@@ -112,6 +112,7 @@ pub(crate) fn clear(target: &Target) -> Result<Vec<String>, Error> {
         directory.keep(false);
         return Ok(Vec::new());
     };
+    shared.end_waits();
     let DetachOutcome { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
     directory.keep(!whole);
     if !whole {
@@ -368,6 +369,7 @@ pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
         directory.keep(!left.whole);
         return Ok(left);
     };
+    shared.end_waits();
     let left = detach::detach(&target, &directory, &shared);
     directory.keep(!left.whole);
     Ok(left)

@@ -100,6 +100,16 @@ impl Shared {
         let _ = futex::wake(word, futex::Flags::empty(), chunks.min(i32::MAX as u32));
     }
 
+    /// Ends the waits of threads for a recorder that was killed. They would otherwise wait until
+    /// its heartbeat has been missing for long enough. Rings without a recorder, whose threads do
+    /// not wait, record on.
+    pub fn end_waits(&self) {
+        if self.control().wait_us.load(Relaxed) != 0 {
+            self.control().recording.store(0, Release);
+            self.tell_returned(u32::MAX);
+        }
+    }
+
     /// Allocates all chunks, where no controller will do it as they are used.
     pub fn provide_all(&self) {
         // The program may change the count, but not how often it is raised.
@@ -152,6 +162,22 @@ mod tests {
         assert!(ahead(1, 1000) >= MOST_AHEAD);
         wait(0);
         assert!(ahead(1, 4000) >= MOST_AHEAD_WITHOUT_WAIT);
+    }
+
+    #[test]
+    fn recording_ends_without_a_recorder_if_threads_wait_for_one() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(control_size(64)).unwrap();
+        let shared = Shared::map(&file, 64, 64).unwrap();
+        let control = shared.control();
+        let records_on = |wait_us| {
+            control.recording.store(1, Relaxed);
+            control.wait_us.store(wait_us, Relaxed);
+            shared.end_waits();
+            control.recording.load(Relaxed) == 1
+        };
+        assert!(records_on(0), "a flight recorder has no reader");
+        assert!(!records_on(1));
     }
 
     #[test]
