@@ -39,6 +39,8 @@ calltap_sites::reasons! {
         "it has memory above 128 TiB (at {at:#x}; five levels of page tables), where there is no room for shadow stacks", "start it without addresses above 2^47 in its calls of mmap";
     OtherProgram = "other-program",
         "it has executed another program", "none";
+    Executed = "executed",
+        "it executed another program while calltap attached", "attach again";
 
     // Permissions.
     OwnChildrenOnly = "ptrace-scope-1",

@@ -132,25 +132,18 @@ impl ProcessText {
 }
 
 /// The memory that a process had when this was opened.
-pub struct MemoryWatch {
-    memory: File,
-    /// Address of the first code.
-    at: u64,
-}
+pub struct MemoryWatch(File);
 
 impl MemoryWatch {
     /// Opens the memory of a process.
     pub fn open(pid: u32) -> std::io::Result<MemoryWatch> {
-        let memory = File::open(proc::place(pid).join("mem"))?;
-        let code = maps::read(pid)?.into_iter().find(|region| region.executable);
-        let at = code.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))?.start;
-        Ok(MemoryWatch { memory, at })
+        File::open(proc::place(pid).join("mem")).map(MemoryWatch)
     }
 
     /// Whether the process has ended or executed another program: reading then finds the end of the
-    /// file, where memory that was unmapped is an error.
+    /// file, where an address that is not mapped is an error.
     pub fn is_gone(&self) -> bool {
-        self.memory.read_at(&mut [0], self.at).is_ok_and(|count| count == 0)
+        self.0.read_at(&mut [0], 0).is_ok_and(|count| count == 0)
     }
 }
 

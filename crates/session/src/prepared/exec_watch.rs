@@ -102,7 +102,7 @@ impl ExecWatch {
         let (exe, name) = (proc::program(self.pid), proc::name(self.pid));
         let is_gone = own.memory.is_gone();
         // A process that has just ended has no memory either.
-        let is_replaced = is_gone && MemoryWatch::open(self.pid).is_ok();
+        let is_replaced = is_gone && MemoryWatch::open(self.pid).is_ok_and(|new| !new.is_gone());
         // Facts read before the memory was seen to be gone may be of either program.
         let new = if is_replaced { Some(proc::program(self.pid)?) } else { None };
         if new.as_ref() == Some(&own.exe) {
