@@ -344,7 +344,7 @@ impl<'a> Collector<'a> {
         let (mut got, mut has_memory) = (false, true);
         let most = match extent {
             Extent::Rest => u32::MAX,
-            _ if self.moves.has_waiting => MOST_WAITING,
+            _ if self.moves.has_waiting || self.goroutines.are_known() => MOST_WAITING,
             _ => MOST_CHUNKS,
         };
         for reader in self.readers.iter_mut().flatten() {

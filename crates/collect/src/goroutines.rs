@@ -17,7 +17,7 @@
 use crate::metadata::SwitchedOff;
 use crate::output::Output;
 use crate::pairing::OpenCalls;
-use crate::raw::{GoEvent, GoStart, RawEvent, Sink};
+use crate::raw::{GoEvents, GoStart, RawEvent, Sink};
 use crate::reader::encode::Encode;
 use crate::reader::paired_output::PairedOutput;
 use crate::reader::switching::Switching;
@@ -32,7 +32,7 @@ const NAME: &str = "goroutine";
 /// Function of the runtime by which a thread begins to run a goroutine.
 const EXECUTE: &str = "runtime.execute";
 /// Number of waiting events from which all rings are read.
-const MANY: usize = 1 << 18;
+const MANY: usize = 1 << 16;
 
 /// Index of a process, and the number of a goroutine in it, or the address of a `g`.
 type Key = (u32, u64);
@@ -57,9 +57,22 @@ struct GoroutineEvents {
 /// An event that waits.
 struct HeldEvent {
     raw: RawEvent,
+    /// Facts about it that few events have.
+    beside: Option<Box<Beside>>,
+}
+
+/// Facts about an event that few have.
+#[derive(Default)]
+struct Beside {
     /// The thread, if it may have run another goroutine before.
     begins_on: Option<ThreadId>,
     values: Box<[u8]>,
+}
+
+impl HeldEvent {
+    fn beside(&mut self) -> &mut Beside {
+        self.beside.get_or_insert_default()
+    }
 }
 
 /// State of a goroutine that has open calls, or events that were not handed over.
@@ -97,28 +110,53 @@ impl GoroutineEvents {
 
     /// Pairs the events from before `until`.
     fn release(&mut self, until: u64, output: &mut Output<'_>) {
-        self.held.sort_by_key(|held| held.raw.ticks);
+        if !self.held.is_sorted_by_key(|held| held.raw.ticks) {
+            self.held.sort_by_key(|held| held.raw.ticks);
+        }
         let count = self.held.partition_point(|held| held.raw.ticks < until);
         let id = self.totals.thread;
-        let state = self.state.get_or_insert_with(|| State::new(id));
-        for HeldEvent { raw, begins_on, values } in self.held.drain(..count) {
-            self.last = raw.ticks;
-            self.goroutine_runs.extend(begins_on.map(|on| GoroutineRun { at: raw.ticks, on }));
-            if raw.code() == code::CALL && self.switching.is_empty() {
-                // A call without a return ends no later call; its slot shows which calls have
-                // ended.
-                let pops = state.open.leave_before_call(raw);
-                let (ticks, site, kind) = (raw.ticks, raw.site(), EventKind::Left { pops });
-                (pops > 0).then(|| state.encoder.push(Event { ticks, site, kind }));
+        let mut held = take(&mut self.held);
+        let mut rest = &mut held[..count];
+        // Number of events in front of the next one that has something beside it.
+        let mut plain = 0;
+        while !rest.is_empty() {
+            if plain == 0 {
+                plain = rest.iter().position(|held| held.beside.is_some()).unwrap_or(rest.len());
             }
+            let state = self.state.get_or_insert_with(|| State::new(id));
             let mut sink = Encode::new(state.pairs(), None, &mut self.switching);
-            sink.take(raw, &values, &[]);
+            let taken = sink.take_graph(&rest[..plain], |held| held.raw);
             sink.count(&mut self.totals);
-            if state.encoder.is_full() {
+            let taken = if taken > 0 { taken } else { self.release_one(&mut rest[0]) };
+            let (done, others) = rest.split_at_mut(taken);
+            self.last = done[taken - 1].raw.ticks;
+            (rest, plain) = (others, plain.saturating_sub(taken));
+            if let Some(state) = self.state.as_mut().filter(|state| state.encoder.is_full()) {
                 output.events(&mut state.encoder);
             }
         }
+        held.drain(..count);
+        self.held = held;
+        let state = self.state.get_or_insert_with(|| State::new(id));
         self.switching.end_before(until, &mut state.pairs());
+    }
+
+    /// Pairs an event by itself. Returns 1.
+    fn release_one(&mut self, held: &mut HeldEvent) -> usize {
+        let Beside { begins_on, values } = held.beside.take().map(|beside| *beside).unwrap_or_default();
+        let (raw, id) = (held.raw, self.totals.thread);
+        let state = self.state.get_or_insert_with(|| State::new(id));
+        self.goroutine_runs.extend(begins_on.map(|on| GoroutineRun { at: raw.ticks, on }));
+        if raw.code() == code::CALL && self.switching.is_empty() {
+            // A call without a return ends no later call; its slot shows which calls have ended.
+            let pops = state.open.leave_before_call(raw);
+            let (ticks, site, kind) = (raw.ticks, raw.site(), EventKind::Left { pops });
+            (pops > 0).then(|| state.encoder.push(Event { ticks, site, kind }));
+        }
+        let mut sink = Encode::new(state.pairs(), None, &mut self.switching);
+        sink.take(raw, &values, &[]);
+        sink.count(&mut self.totals);
+        1
     }
 
     /// Hands over the events that were paired.
@@ -207,13 +245,12 @@ impl Goroutines {
     pub(crate) fn take(
         &mut self,
         (process, on): (u32, ThreadId),
-        events: &mut Vec<GoEvent>,
+        events: &mut GoEvents,
         next: &mut u32,
         output: &mut Output<'_>,
     ) {
         self.waiting += events.len();
-        for run in take(events).chunk_by(|one, other| one.goroutine.number == other.goroutine.number) {
-            let Some(GoEvent { goroutine, .. }) = run.first() else { continue };
+        events.drain(|goroutine, run, values| {
             let key = (process, goroutine.number);
             let lane = self.lanes.entry(key).or_insert_with(|| {
                 let id = ThreadId(*next);
@@ -227,14 +264,18 @@ impl Goroutines {
                 GoroutineEvents::new(id, &self.off)
             });
             lane.g = goroutine.at;
-            if lane.held.is_empty() {
+            let first = lane.held.len();
+            if first == 0 {
                 self.busy.push(key);
             }
-            lane.held.extend(run.iter().map(|GoEvent { raw, goroutine, values }| {
-                let begins_on = Some(on).filter(|_| goroutine.begins && self.follows);
-                HeldEvent { raw: *raw, begins_on, values: values.clone() }
-            }));
-        }
+            lane.held.extend(run.iter().map(|raw| HeldEvent { raw: *raw, beside: None }));
+            for (n, values) in values {
+                lane.held[first + n].beside().values = values;
+            }
+            if goroutine.begins && self.follows {
+                lane.held[first].beside().begins_on = Some(on);
+            }
+        });
     }
 
     /// Pairs the events from before `until`, a moment from before all rings were read.

@@ -5,7 +5,7 @@
 
 mod goroutine;
 
-pub use goroutine::{GoEvent, GoStart, Goroutine};
+pub use goroutine::{GoEvents, GoStart, Goroutine};
 
 use calltap_abi::event::{
     Context, DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, is_of_go,
@@ -37,8 +37,8 @@ pub struct RawEvent {
     pub parent: u64,
 }
 
-/// Receiver of events. The two functions that take many make reading fast: most events come in rows
-/// of one sort, and a loop over these alone keeps all its state in registers. They return how many
+/// Receiver of events. The functions that take many make reading fast: most events come in rows of
+/// one sort, and a loop over these alone keeps all its state in registers. They return how many
 /// events they took; `event` reads one.
 pub trait Sink {
     /// Takes the next event of the thread, with its values and the copied pieces of its stack.
@@ -50,6 +50,15 @@ pub trait Sink {
 
     /// Takes the next events, as long as they are entries and returns without values or a parent.
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
+
+    /// Takes the next events of a goroutine, as long as they are entries and returns of Go
+    /// functions without values or a parent.
+    fn take_go_graph<T>(
+        &mut self,
+        words: &[T],
+        goroutine: Goroutine,
+        event: impl Fn(&T) -> RawEvent,
+    ) -> usize;
 
     /// Takes the next events, as long as they are calls.
     fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
@@ -81,18 +90,6 @@ impl RawEvent {
     #[inline(always)]
     pub fn code(self) -> u32 {
         self.low & code::MASK
-    }
-
-    /// Returns the event with the code that functions of other languages than Go have.
-    pub fn plain(self) -> RawEvent {
-        let code = match self.code() {
-            code::GO_ENTRY => code::ENTRY,
-            code::GO_ENTRY_FROM => code::ENTRY_FROM,
-            code::GO_EXIT => code::EXIT,
-            code::GO_CALL => code::CALL,
-            code => code,
-        };
-        RawEvent { low: self.frame() | code, ..self }
     }
 
     /// Returns site and tag together: they are the same at the entry and the return of one call.
@@ -260,6 +257,11 @@ impl Cursor {
             let (mut words, size) = match kind {
                 code::ENTRY | code::EXIT | code::TAIL_ENTRY | code::NESTED_ENTRY => {
                     (sink.take_graph(row, |word| RawEvent::of_word(context, word)), 1)
+                }
+                code::GO_ENTRY | code::GO_EXIT => {
+                    // The first event behind the words about a goroutine is read singly.
+                    let goroutine = Goroutine { begins: false, ..self.goroutine };
+                    (sink.take_go_graph(row, goroutine, |word| RawEvent::of_word(context, word)), 1)
                 }
                 code::CALL => {
                     (2 * sink.take_calls(row.as_chunks().0, |words| RawEvent::of_words(context, words)), 2)

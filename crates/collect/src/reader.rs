@@ -14,7 +14,7 @@ use crate::governor::Rates;
 use crate::metadata::SwitchedOff;
 use crate::output::Output;
 use crate::pairing::OpenCalls;
-use crate::raw::{Cursor, GoEvent};
+use crate::raw::{Cursor, GoEvents};
 use crate::shm::Shared;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE};
 use calltap_trace::{Event, EventKind, Loss, Process, SiteId, ThreadEncoder, ThreadId};
@@ -91,7 +91,7 @@ pub struct Reader {
     /// Events behind this time are left out.
     until: u64,
     /// Events of goroutines, which may continue in other threads.
-    pub of_go: Vec<GoEvent>,
+    pub of_go: GoEvents,
     /// Whether there were any.
     has_goroutines: bool,
     /// Whether a history is kept for children that are forked.
@@ -142,7 +142,7 @@ impl Reader {
             rates,
             switching: Switching::default(),
             until: u64::MAX,
-            of_go: Vec::new(),
+            of_go: GoEvents::default(),
             has_goroutines: false,
             keeps_history: false,
             history: None,

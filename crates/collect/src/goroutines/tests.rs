@@ -57,7 +57,8 @@ fn check(words: &str, expected: &[(u64, &str)]) {
             goroutines.flush(&mut output);
             continue;
         }
-        let mut events = word.split(',').map(event).collect();
+        let mut events = GoEvents::default();
+        word.split(',').for_each(|text| add(text, &mut events));
         goroutines.take((0, ThreadId(0)), &mut events, &mut next, &mut output);
     }
     goroutines.release(u64::MAX, &mut output);
@@ -66,7 +67,7 @@ fn check(words: &str, expected: &[(u64, &str)]) {
     assert_eq!(got, expected, "{words}");
 }
 
-fn event(text: &str) -> GoEvent {
+fn add(text: &str, events: &mut GoEvents) {
     let (whose, rest) = text.split_once(':').expect("whose");
     let (number, g) = whose.split_once('g').unwrap_or((whose, whose));
     let (call, rest) = rest.split_once('@').expect("a call");
@@ -81,11 +82,8 @@ fn event(text: &str) -> GoEvent {
     let raw =
         RawEvent { ticks: time.parse().expect("a time"), low: u32::from(name) << 5 | code, slot, parent: 0 };
     let number = number.parse().expect("a number");
-    GoEvent {
-        raw,
-        goroutine: Goroutine { number, at: g.parse().expect("a number"), start: None, begins: false },
-        values: Box::default(),
-    }
+    let goroutine = Goroutine { number, at: g.parse().expect("a number"), start: None, begins: false };
+    events.push(goroutine, raw, Vec::new());
 }
 
 #[test]

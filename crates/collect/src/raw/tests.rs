@@ -22,6 +22,17 @@ impl Sink for Taken {
         self.0.push((event.ticks, event.plain().site().0, event.code(), goroutine.number << 48));
     }
 
+    fn take_go_graph<T>(
+        &mut self,
+        words: &[T],
+        goroutine: Goroutine,
+        event: impl Fn(&T) -> RawEvent,
+    ) -> usize {
+        let row = words.iter().map(event).take(2);
+        let row = row.take_while(|event| matches!(event.code(), code::GO_ENTRY | code::GO_EXIT));
+        row.map(|event| self.take_go(event, goroutine, Vec::new())).count()
+    }
+
     fn take(&mut self, event: RawEvent, _: &[u8], _: &[u8]) {
         self.0.push((event.ticks, event.site().0, event.code(), event.parent));
     }
@@ -195,6 +206,10 @@ fn check_values(words: &str, expected: &[&str]) {
     impl Sink for Valued {
         fn take_go(&mut self, _: RawEvent, _: Goroutine, _: Vec<u8>) {}
 
+        fn take_go_graph<T>(&mut self, _: &[T], _: Goroutine, _: impl Fn(&T) -> RawEvent) -> usize {
+            0
+        }
+
         fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]) {
             let values = [values, stack].map(String::from_utf8_lossy).join(" ");
             let values = values.replace('\0', "0").replace('\x01', "1");
@@ -276,6 +291,9 @@ fn a_goroutine_has_the_start_that_follows_its_number() {
         fn take_go(&mut self, _: RawEvent, goroutine: Goroutine, _: Vec<u8>) {
             self.0.push((goroutine.number, goroutine.start));
         }
+        fn take_go_graph<T>(&mut self, _: &[T], _: Goroutine, _: impl Fn(&T) -> RawEvent) -> usize {
+            0
+        }
         fn take(&mut self, _: RawEvent, _: &[u8], _: &[u8]) {}
         fn take_graph<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
             0
@@ -325,4 +343,32 @@ fn goroutine_words_apply_to_all_following_go_events() {
         (5, 9, code::GO_ENTRY, 0),
     ];
     assert_eq!(whose, expected);
+}
+
+#[test]
+fn events_of_goroutines_are_handed_out_by_run_with_their_values() {
+    let event = |ticks| RawEvent { ticks, low: code::ENTRY, slot: 0, parent: 0 };
+    let of = |number, begins| Goroutine { number, begins, ..Goroutine::default() };
+    let mut events = GoEvents::default();
+    for _ in 0..2 {
+        events.push(of(1, true), event(1), vec![1]);
+        assert_eq!(events.extend(of(1, false), [event(2), event(3)]), 2);
+        events.push(of(1, false), event(4), vec![4, 4]);
+        assert_eq!(events.extend(of(2, false), []), 0);
+        events.push(of(2, false), event(5), vec![5]);
+        events.push(of(2, true), event(6), Vec::new());
+        let mut runs = Vec::new();
+        events.drain(|goroutine, run, values| {
+            let ticks = run.iter().map(|raw| raw.ticks).collect::<Vec<_>>();
+            let values = values.map(|(n, values)| (n, values.len())).collect::<Vec<_>>();
+            runs.push((goroutine.number, goroutine.begins, ticks, values));
+        });
+        let expected = [
+            (1, true, vec![1, 2, 3, 4], vec![(0, 1), (3, 2)]),
+            (2, false, vec![5], vec![(0, 1)]),
+            (2, true, vec![6], Vec::new()),
+        ];
+        assert_eq!(runs, expected);
+        assert!(events.is_empty());
+    }
 }

@@ -6,7 +6,7 @@ use super::switching::Switching;
 use super::waiting::Waiting;
 use crate::governor::Rates;
 use crate::pairing;
-use crate::raw::{GoEvent, Goroutine, RawEvent, Sink};
+use crate::raw::{GoEvents, Goroutine, RawEvent, Sink};
 use calltap_abi::event::code;
 use calltap_trace::Loss;
 
@@ -19,7 +19,7 @@ pub(crate) struct Encode<'a> {
     exits: u64,
     until: u64,
     /// Takes the events of goroutines.
-    of_go: Option<&'a mut Vec<GoEvent>>,
+    of_go: Option<&'a mut GoEvents>,
     /// Takes the events that have to wait for other threads.
     waiting: Option<&'a mut Waiting>,
 }
@@ -39,7 +39,7 @@ impl<'a> Encode<'a> {
     }
 
     /// Collects the events of goroutines in `of_go`.
-    pub(crate) fn leaving(self, of_go: &'a mut Vec<GoEvent>) -> Self {
+    pub(crate) fn leaving(self, of_go: &'a mut GoEvents) -> Self {
         Encode { of_go: Some(of_go), ..self }
     }
 
@@ -104,20 +104,39 @@ impl Sink for Encode<'_> {
     }
 
     fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine, values: Vec<u8>) {
-        let plain = raw.plain();
         if goroutine.number == 0 {
-            // The event is on the scheduler's stack or that of signal handlers: it is the thread's
-            // own, like one of a C function there.
-            let slot = raw.slot.wrapping_add(goroutine.at >> 3);
-            return self.take(RawEvent { slot, ..plain }, &values, &[]);
+            // The event is on the scheduler's stack or that of signal handlers.
+            return self.take(raw.on_own_stack(goroutine), &values, &[]);
         }
         if raw.ticks <= self.until {
+            let plain = raw.plain();
             self.count_rates(&[plain], |raw| *raw);
-            let event = GoEvent { raw: plain, goroutine, values: values.into() };
             if let Some(of_go) = &mut self.of_go {
-                of_go.push(event);
+                of_go.push(goroutine, plain, values);
             }
         }
+    }
+
+    #[inline(never)]
+    fn take_go_graph<T>(
+        &mut self,
+        words: &[T],
+        goroutine: Goroutine,
+        event: impl Fn(&T) -> RawEvent,
+    ) -> usize {
+        let is_go = |raw: &RawEvent| matches!(raw.code(), code::GO_ENTRY | code::GO_EXIT);
+        if goroutine.number == 0 {
+            let other = |raw: RawEvent| RawEvent { low: code::PAD, ..raw };
+            return self.take_graph(words, |word| {
+                let raw = event(word);
+                if is_go(&raw) { raw.on_own_stack(goroutine) } else { other(raw) }
+            });
+        }
+        let words = self.kept(words, &event);
+        let Some(of_go) = &mut self.of_go else { return 0 };
+        let count = of_go.extend(goroutine, words.iter().map(&event).take_while(is_go).map(RawEvent::plain));
+        self.count_rates(&words[..count], |word| event(word).plain());
+        count
     }
 
     #[inline(never)]

@@ -135,8 +135,12 @@ impl Sink for Follow<'_> {
 
     fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine, _: Vec<u8>) {
         if goroutine.number == 0 {
-            self.0.follow(RawEvent { slot: raw.slot.wrapping_add(goroutine.at >> 3), ..raw.plain() });
+            self.0.follow(raw.on_own_stack(goroutine));
         }
+    }
+
+    fn take_go_graph<T>(&mut self, _: &[T], _: Goroutine, _: impl Fn(&T) -> RawEvent) -> usize {
+        0
     }
 
     fn take_graph<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
