@@ -83,7 +83,7 @@ struct State {
 
 impl State {
     fn new(id: ThreadId) -> State {
-        State { open: OpenCalls::new(true), encoder: ThreadEncoder::new(id) }
+        State { open: OpenCalls::on_one_stack(), encoder: ThreadEncoder::new(id) }
     }
 
     fn pairs(&mut self) -> PairedOutput<'_> {

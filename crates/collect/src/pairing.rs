@@ -180,6 +180,12 @@ impl OpenCalls {
         }
     }
 
+    /// Creates an empty stack of calls that all lie on one stack, with slots counted from its
+    /// beginning.
+    pub fn on_one_stack() -> OpenCalls {
+        OpenCalls { own: OwnStack::ONLY, ..OpenCalls::new(true) }
+    }
+
     /// Encodes an event: a return with its number of closed calls, an entry behind the frames that
     /// it proves dead. Returns whether the event is a return.
     #[inline(never)]
@@ -345,7 +351,7 @@ impl OpenCalls {
         }
         let unrecorded = unrecorded + self.leave_other_stacks(frame, code);
         let next_to = self.next_to(frame, code);
-        let left = next_to.unwrap_or_else(|| self.below_all(frame, code));
+        let left = next_to.unwrap_or_else(|| self.below_all(frame, code)).max(self.ended_on_own(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
         if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
             let back = self.suspended.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
@@ -355,7 +361,7 @@ impl OpenCalls {
         // An entry above all frames is of a function that had begun when recording began. Like an
         // open frame it shows which stack the thread is on.
         let own = if next_to.is_some() { anchor } else { Some(slot_of(frame)) };
-        self.suspend_frames(left, own);
+        self.suspend_frames(left, own, Some(slot_of(frame)));
         if next_to.is_none() {
             self.suspended.raise_top(slot_of(frame));
         }
@@ -364,11 +370,18 @@ impl OpenCalls {
     }
 
     /// Removes the newest frames, keeping aside those that may continue on another stack. `own`: a
-    /// slot above them on the thread's present stack.
-    fn suspend_frames(&mut self, count: usize, own: Option<u64>) {
+    /// slot above them on the thread's present stack. `at`: the slot that the thread is at, if
+    /// it goes on itself.
+    fn suspend_frames(&mut self, count: usize, own: Option<u64>, at: Option<u64>) {
         let first = self.depth + 1 - count;
         if count > 0 {
-            self.suspended.put(&self.frames[first..=self.depth], own);
+            let frames = &self.frames[first..=self.depth];
+            if let Some(at) = at.filter(|at| self.own.has(*at)) {
+                let others = frames.iter().filter(|frame| !self.own.is_ended(place_of(**frame), at));
+                self.suspended.put(&others.copied().collect::<Vec<_>>(), own);
+            } else {
+                self.suspended.put(frames, own);
+            }
             self.depth -= count;
             self.find_floor(place_of(self.frames[self.depth]));
         }
@@ -380,12 +393,12 @@ impl OpenCalls {
         let mut left = 0;
         // A stack with the same innermost function as the one that continues is suspended like it:
         // it cannot be the caller of the frames that continue.
-        while let Some(innermost) = back.last().map(|frame| site_of(*frame))
+        while let Some(innermost) = back.last()
             && self.depth > 0
-            && site_of(self.frames[self.depth]) == innermost
+            && site_of(self.frames[self.depth]) == site_of(*innermost)
         {
             let count = self.suspended.newest_stack(&self.frames[1..=self.depth]);
-            self.suspend_frames(count, None);
+            self.suspend_frames(count, None, Some(place_of(*innermost)));
             left += count as u32;
         }
         back.iter().for_each(|frame| self.open(*frame));
@@ -425,10 +438,11 @@ impl OpenCalls {
             let closed = self.depth + 1 - at;
             let tails = self.frames[at + 1..=self.depth].iter().take_while(|open| **open & TAIL != 0).count();
             if self.placed {
-                self.suspend_frames(closed - 1 - tails, Some(place_of(self.frames[at])));
+                let place = Some(place_of(self.frames[at]));
+                self.suspend_frames(closed - 1 - tails, place, place);
             }
             self.depth = at - 1;
-            return paired(0, Vec::new(), closed);
+            return paired((closed - 1 - tails) as u32, Vec::new(), 1 + tails);
         }
         // The frame had not ended: it lies on a stack that the thread is back on.
         let Some(back) = self.suspended.take_with(frame) else { return paired(0, Vec::new(), 0) };

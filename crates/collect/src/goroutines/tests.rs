@@ -100,7 +100,7 @@ fn event_waits_for_earlier_events_of_other_threads() {
 
 #[test]
 fn a_position_tells_which_frames_a_panic_has_left() {
-    check("1:f@1=1,1:g@2=2,1:h@3=3,1:d@5=4,1:/d@5=5,1:/f@1=6", &[(1, "f g h d /d1 /f3")]);
+    check("1:f@1=1,1:g@2=2,1:h@3=3,1:d@5=4,1:/d@5=5,1:/f@1=6", &[(1, "f g h d /d1 left2 /f1")]);
     check("1:f@1=1,1:g@2=2,1:h@3=3,1:k@2=4,1:/k@2=5,1:/f@1=6", &[(1, "f g h left2 k /k1 /f1")]);
     // The runtime's function that ends a goroutine has the slot of its first function.
     check("1:f@1=1,1:g@2=2,1:!x@1=3", &[(1, "f g left2 x!")]);

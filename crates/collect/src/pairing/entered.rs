@@ -16,7 +16,8 @@ impl OpenCalls {
         if self.is_called_by_newest(frame, code) {
             return 0;
         }
-        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame, code))
+        let near = self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame, code));
+        near.max(self.ended_on_own(frame, code))
     }
 
     /// Whether the newest frame calls an entered function, as [`OpenCalls::pair_graph`] decides it

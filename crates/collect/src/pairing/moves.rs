@@ -103,7 +103,7 @@ impl OpenCalls {
             return (Vec::new(), 0);
         }
         let frames = stack.to_vec();
-        self.suspend_frames(count, None);
+        self.suspend_frames(count, None, None);
         self.suspended.give(place_of(frames[0]));
         (frames, count as u32)
     }

@@ -9,7 +9,7 @@
 //! Coroutines that call functions on the thread's own stack, as OCaml 5 does for functions of C,
 //! look the same. Their frames count as left, too, and open again when they go on.
 
-use super::{CLOSE, Frame, LARGEST_STACK, OpenCalls, SLOTS, distance_below, place_of, slot_of};
+use super::{CLOSE, Frame, LARGEST_STACK, OpenCalls, SLOTS, distance_below, is_tail, place_of, slot_of};
 use calltap_abi::event::code;
 
 /// The thread's own stack, in units of 8 bytes.
@@ -26,14 +26,32 @@ pub(super) struct OwnStack {
     asked: bool,
 }
 
+/// Largest stack of a goroutine, in units of 8 bytes: 1 GiB.
+const LARGEST_OF_GOROUTINE: u64 = 1 << 30 >> 3;
+
 impl OwnStack {
+    /// The only stack, with slots counted from its beginning.
+    pub(super) const ONLY: OwnStack = OwnStack {
+        top: 0,
+        certain: LARGEST_OF_GOROUTINE,
+        longest: LARGEST_OF_GOROUTINE,
+        asks: false,
+        asked: true,
+    };
+
     fn distance(&self, slot: u64) -> u64 {
         self.top.wrapping_sub(slot) & (SLOTS - 1)
     }
 
     /// Whether the stack certainly has this slot.
-    fn has(&self, slot: u64) -> bool {
+    pub(super) fn has(&self, slot: u64) -> bool {
         self.distance(slot) < self.certain
+    }
+
+    /// Whether a frame has ended, as it lies on this stack, and the thread is at `at`, not below
+    /// it.
+    pub(super) fn is_ended(&self, place: u64, at: u64) -> bool {
+        self.has(place) && self.distance(place) >= self.distance(at)
     }
 
     /// Whether a slot is certainly on another stack.
@@ -81,6 +99,18 @@ impl OpenCalls {
         self.own.has(slot & (SLOTS - 1))
     }
 
+    /// Returns how many of the newest frames have ended for certain, as the thread's own stack has
+    /// them and an entry above them.
+    pub(super) fn ended_on_own(&self, frame: Frame, code: u32) -> usize {
+        let at = slot_of(frame);
+        if !self.own.has(at) {
+            return 0;
+        }
+        let shares = is_tail(code) || code == code::NESTED_ENTRY;
+        let newest_first = self.frames[1..=self.depth].iter().rev().map(|open| place_of(*open));
+        newest_first.take_while(|place| self.own.is_ended(*place, at) && !(shares && *place == at)).count()
+    }
+
     /// Removes the newest frames at or below a returning frame on its stack: they count as calls of
     /// frames of another one. Returns their number.
     pub(super) fn end_below(&mut self, frame: Frame) -> usize {
@@ -116,7 +146,8 @@ impl OpenCalls {
                 break;
             }
             let stack = self.suspended.newest_stack(open);
-            self.suspend_frames(if elsewhere > 0 { stack.min(elsewhere) } else { stack }, None);
+            let count = if elsewhere > 0 { stack.min(elsewhere) } else { stack };
+            self.suspend_frames(count, None, Some(slot_of(frame)));
         }
         before - self.depth
     }

@@ -129,3 +129,34 @@ fn tail_calls_of_resumed_coroutines_end_with_their_frames() {
     let first = "r3 l4 l4 l6 w5 y6 l7 l4";
     check_depths(&[begins, "| ", resumes, resumes].concat(), &[shown, first, resumed].join(" "));
 }
+
+/// Frames that lie far below each other on the own stack do not begin another one.
+#[test]
+fn large_frames_that_longjmp_has_left_have_ended() {
+    let mut open = OpenCalls::new(true);
+    open.set_own_stack(TOP, 0);
+    check_large_frames(&mut open, TOP >> 3);
+    check_large_frames(&mut OpenCalls::on_one_stack(), 0);
+}
+
+fn check_large_frames(open: &mut OpenCalls, top: u64) {
+    const FAR: u64 = 2 * NEAR;
+    let mut depths = Vec::new();
+    let words: [(u32, u8, u64); 8] = [
+        (code::ENTRY, b'm', 2),
+        (code::ENTRY, b'r', 9),
+        (code::ENTRY, b'f', FAR),
+        (code::NONLOCAL, b'm', 9),
+        (code::ENTRY, b'w', 9),
+        (code::ENTRY, b'c', FAR + 16),
+        (code::EXIT, b'c', FAR + 16),
+        (code::EXIT, b'w', 9),
+    ];
+    for (code, name, at) in words {
+        let slot = top.wrapping_sub(at) & (SLOTS - 1);
+        open.follow(RawEvent { ticks: 0, low: u32::from(name) << 5 | code, slot, parent: 0 });
+        depths.push(open.depth);
+    }
+    assert_eq!(depths, [1, 2, 3, 3, 2, 3, 2, 1]);
+    assert!(open.suspended.is_one_stack());
+}
