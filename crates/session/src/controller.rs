@@ -214,6 +214,11 @@ impl<'a> Controller<'a> {
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
                 self.code_is_in = planner.start.code_is_in.take();
+                let at = planner.event_ticks();
+                for process in shared.processes() {
+                    let detaching = calltap_trace::Detaching { process, at };
+                    let _ = self.records.send(calltap_trace::Record::Detaching(detaching).into());
+                }
                 detaching();
             }
             (attached, planner.tally.on, stops)

@@ -1,11 +1,11 @@
 //! The chunks of events of a file: in the order of the file and by thread, read one by one.
 
 use crate::chunk::{IndexEntry, Kind};
-use crate::clock::ClockMap;
+use crate::clock::{ClockKind, ClockMap};
 use crate::error::Error;
 use crate::event::Batch;
 use crate::kernel_log::{self, KernelLog};
-use crate::meta::{Meta, ThreadId};
+use crate::meta::{Meta, Session, ThreadId};
 use crate::source::{Source, Spares};
 use crate::system_calls::{AddedCalls, Bounds};
 use crate::wakings::SystemCall;
@@ -42,6 +42,11 @@ impl EventChunks {
 
     /// Adds the system calls of threads to their events from now on, and to the functions.
     pub(crate) fn add_system_calls(&mut self, meta: &mut Meta) -> Result<(), Error> {
+        // These clocks are not precise enough to place a system call in a call.
+        let is_rough = |session: &Session| matches!(session.clock, ClockKind::Sparse | ClockKind::Coarse);
+        if meta.session.as_ref().is_some_and(is_rough) {
+            return Ok(());
+        }
         let mut numbers = BTreeSet::new();
         let calls_in_events: BTreeSet<ThreadId> = meta.calls_in_events().collect();
         let threads: BTreeSet<ThreadId> = self.kernel.iter().map(|entry| entry.header.thread()).collect();

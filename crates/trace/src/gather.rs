@@ -205,6 +205,7 @@ impl Gather {
             Record::Slow { rules } => self.meta.slow.extend(rules),
             Record::Kept(kept) => self.meta.kept.push(kept),
             Record::Busy(busy) => self.meta.busy.push(busy),
+            Record::Detaching(detaching) => self.meta.detaching.push(detaching),
             Record::Scheduling(scheduling) => self.meta.scheduling = Some(scheduling),
             Record::KernelEvents(events) => self.meta.kernel_events = Some(events),
             Record::KernelFunctions { functions } => self.of_kernel = Some(functions),

@@ -133,7 +133,10 @@ impl History {
             Record::Conditions { conditions } => self.session.conditions.extend_from_slice(conditions),
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
             // Snapshots have all calls, but no wakings, system calls or incidents.
-            Record::KernelEvents(_) | Record::KernelFunctions { .. } | Record::Addresses { .. } => {}
+            Record::KernelEvents(_)
+            | Record::KernelFunctions { .. }
+            | Record::Addresses { .. }
+            | Record::Detaching(_) => {}
             Record::Session(_) | Record::Slow { .. } | Record::Kept(_) | Record::End(_) | Record::Unknown => {
             }
         }

@@ -44,9 +44,9 @@ pub use incidents::{Incident, IncidentKind};
 pub use kernel_log::{GoroutineRun, KernelLog};
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
-    Busy, Captured, DisabledByLimit, End, Future, FutureValues, GoStart, Kept, Loss, Meta, Module, Process,
-    Profile, Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value,
-    ValueForm,
+    Busy, Captured, Detaching, DisabledByLimit, End, Future, FutureValues, GoStart, Kept, Loss, Meta, Module,
+    Process, Profile, Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind,
+    Value, ValueForm,
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{FunctionRules, Sieve, Sifting};

@@ -212,6 +212,16 @@ pub struct Busy {
     pub until: Option<u64>,
 }
 
+/// The moment at which the recorder began to disable the functions of a process, to detach from it.
+/// What the process did later belongs to no call that was open then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Detaching {
+    /// Index in [`Meta::processes`].
+    pub process: u32,
+    /// Tick of that moment.
+    pub at: u64,
+}
+
 /// The sums of a [`TracerKind::Profile`] tracer for one function in one process, over all threads.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
@@ -331,6 +341,8 @@ pub enum Record {
     Kept(Kept),
     /// See [`Busy`]; the newest of a function counts.
     Busy(Busy),
+    /// See [`Detaching`].
+    Detaching(Detaching),
     /// See [`ClockPair`].
     Clock(ClockPair),
     /// See [`Loss`]; the newest of a thread counts.
@@ -411,6 +423,8 @@ pub struct Meta {
     pub kept: Vec<Kept>,
     /// Functions that could not be enabled with the others, in order of time.
     pub busy: Vec<Busy>,
+    /// When the recorder began to detach from processes.
+    pub detaching: Vec<Detaching>,
     /// Conditions of all selections; a call for which one of its function did not hold is missing.
     pub conditions: Vec<String>,
     /// Functions disabled by the overhead limit.

@@ -16,7 +16,7 @@ pub struct Waking {
     pub interrupt: bool,
     /// The process that woke it.
     pub pid: u32,
-    /// The thread that woke it.
+    /// The thread that woke it; 0: none of the trace's threads.
     pub tid: u32,
     /// Name of that process; empty where it is not known.
     pub comm: String,

@@ -16,8 +16,8 @@ pub use refused::Refused;
 
 use crate::writer::PROCESS;
 use calltap_trace::{
-    Busy, ClockMap, End, Kept, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId, TraceReader,
-    TraceWriter,
+    Busy, ClockMap, Detaching, End, Kept, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId,
+    TraceReader, TraceWriter,
 };
 use clocks::Timeline;
 use lane::{Counts, MergedThread};
@@ -178,7 +178,7 @@ fn facts(
     let mut losses = BTreeMap::new();
     for (place, recording) in recordings.iter().enumerate() {
         let ids = &tables.ids[place];
-        let Meta { loss, profile, slow, kept, busy, disabled_by_limit, addresses, .. } =
+        let Meta { loss, profile, slow, kept, busy, detaching, disabled_by_limit, addresses, .. } =
             recording.reader.meta();
         for own in loss {
             let Some(thread) = ids.thread(own.thread) else { continue };
@@ -220,7 +220,12 @@ fn facts(
             let until = busy.until.map(|until| timeline.ticks(place, until));
             Record::Busy(Busy { until, ..busy })
         });
-        records.into_iter().flatten().chain(kept).chain(busy).try_for_each(|record| trace.record(&record))?;
+        let detaching = detaching.iter().map(|Detaching { process, at }| {
+            let (process, at) = (ids.process(*process), timeline.ticks(place, *at));
+            Record::Detaching(Detaching { process, at })
+        });
+        let mut records = records.into_iter().flatten().chain(kept).chain(busy).chain(detaching);
+        records.try_for_each(|record| trace.record(&record))?;
     }
     losses.into_values().try_for_each(|loss| trace.record(&Record::Loss(loss)))?;
     kernel_facts(recordings, tables, nested, trace)

@@ -20,6 +20,8 @@ pub(crate) struct AddedCalls {
     places: HashMap<(u32, u64), String>,
     /// Process by thread.
     processes: Vec<u32>,
+    /// Tick at which the recorder began to detach, by process.
+    detaching: HashMap<u32, u64>,
     /// Threads that get none, see [`crate::KernelEvents::calls_in_events`].
     done: BTreeSet<ThreadId>,
     kept: Mutex<HashMap<ThreadId, Arc<[Call]>>>,
@@ -76,6 +78,7 @@ impl AddedCalls {
             sites,
             places: named.collect(),
             processes: meta.threads.iter().map(|thread| thread.process).collect(),
+            detaching: meta.detaching.iter().map(|detaching| (detaching.process, detaching.at)).collect(),
             done,
             kept: Mutex::default(),
         }
@@ -98,10 +101,16 @@ impl AddedCalls {
             Some(after) => all.partition_point(|call| call.middle() <= after),
             None => all.partition_point(|call| call.middle() < first),
         };
-        let is_later = |until: u64| all.partition_point(|call| call.middle() <= until);
-        let end = bounds.until.map_or(all.len(), is_later).max(start);
+        let process = self.processes.get(batch.thread.0 as usize).copied().unwrap_or(0);
+        let is_earlier = |until: u64| all.partition_point(|call| call.middle() <= until);
+        let last = batch.events.last().map_or(0, |event| event.ticks);
+        let all = match (bounds.until, self.detaching.get(&process)) {
+            (Some(until), _) => all[..is_earlier(until)].into(),
+            (None, Some(detaching)) => until_detached(&all, is_earlier(last), *detaching),
+            (None, None) => all,
+        };
+        let end = all.len().max(start);
         if start < end {
-            let process = self.processes.get(batch.thread.0 as usize).copied().unwrap_or(0);
             let mut merge = Merge { added: self, process, out: Batch::default(), now: 0, open: 0 };
             merge.out.thread = batch.thread;
             merge.now = bounds.after.unwrap_or(0);
@@ -131,6 +140,16 @@ impl AddedCalls {
     }
 }
 
+/// Returns the calls of a thread without those that it made behind its last event, of which
+/// `before` are earlier, when the recorder had begun to detach: functions that were open may have
+/// returned, and others begun, without an event. A call that it was in goes on.
+fn until_detached(all: &[Call], before: usize, detaching: u64) -> Arc<[Call]> {
+    let (known, later) = all.split_at(before);
+    let begun = later.iter().take_while(|call| call.start <= detaching);
+    let cut = begun.map(|call| Call { end: call.end.filter(|(end, _)| *end <= detaching), ..*call });
+    known.iter().copied().chain(cut).collect()
+}
+
 /// The events of a chunk and the calls between them, in order.
 struct Merge<'a> {
     added: &'a AddedCalls,
@@ -146,6 +165,14 @@ impl Merge<'_> {
         let mut calls = calls.iter().peekable();
         let mut has_ended = false;
         for (at, event) in batch.events.iter().enumerate() {
+            // Which of the calls that the thread has left made a system call before this event is
+            // not known. Those below are open for certain.
+            if let EventKind::Left { .. } = event.kind {
+                let left = Event { ticks: self.now, ..*event };
+                self.end_open(&left);
+                self.event(left, batch.values.of(at));
+                continue;
+            }
             while let Some(call) = calls.next_if(|call| call.middle() <= event.ticks) {
                 self.call(call, event.ticks);
             }
@@ -295,6 +322,58 @@ mod tests {
         assert_eq!(shown(&batch), expected);
         let batch = merged(&[(10, Entry), (30, ThreadEnded)], WHOLE, &log);
         assert_eq!(shown(&batch), [(10, 0, Entry), (12, 1, Entry), (30, 0, ThreadEnded)]);
+    }
+
+    #[test]
+    fn calls_before_an_event_that_shows_a_function_to_be_left_belong_to_its_caller() {
+        let log = log(&[(12, 0, None), (14, 0, Some(0)), (22, 0, None), (28, 0, Some(0))]);
+        let left = Left { pops: 1 };
+        let events = [(10, Entry), (11, Entry), (20, Entry), (30, left), (30, Entry)];
+        let batch = merged(&events, WHOLE, &log);
+        let expected = [
+            (10, 0, Entry),
+            (11, 0, Entry),
+            (12, 1, Entry),
+            (14, 1, EXIT),
+            (20, 0, Entry),
+            (20, 0, left),
+            (22, 1, Entry),
+            (28, 1, EXIT),
+            (30, 0, Entry),
+        ];
+        assert_eq!(shown(&batch), expected);
+    }
+
+    #[test]
+    fn calls_while_the_recorder_detaches_belong_to_no_function() {
+        let log = log(&[
+            (12, 0, None),
+            (14, 0, Some(0)),
+            (32, 0, None),
+            (34, 0, Some(0)),
+            (38, 0, None),
+            (50, 0, Some(0)),
+            (53, 0, None),
+            (54, 0, Some(0)),
+        ]);
+        let check = |detaching: u64, last: u64, expected: &[(u64, u32, EventKind)]| {
+            let (mut added, _) = added();
+            added.detaching = HashMap::from([(0, detaching)]);
+            let events = [(10, Entry), (last, Entry)];
+            let events = events.map(|(ticks, kind)| Event { ticks, site: OWN, kind });
+            let mut batch = Batch { thread: THREAD, events: events.into(), ..Batch::default() };
+            added.add(&mut batch, WHOLE, || Ok::<_, ()>(log.clone())).unwrap();
+            assert_eq!(shown(&batch), expected, "{detaching} {last}");
+        };
+        let begun =
+            [(10, 0, Entry), (12, 1, Entry), (14, 1, EXIT), (30, 0, Entry), (32, 1, Entry), (34, 1, EXIT)];
+        check(40, 30, &[&begun[..], &[(38, 1, Entry)]].concat());
+        check(36, 30, &begun);
+        check(20, 30, &begun[..4]);
+        // A function that was not disabled yet.
+        let last =
+            [&begun[..3], &[(32, 1, Entry), (34, 1, EXIT), (38, 1, Entry), (50, 1, EXIT), (51, 0, Entry)]];
+        check(20, 51, &last.concat());
     }
 
     #[test]
