@@ -56,6 +56,7 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
         );
     }
     text.push('\n');
+    text += &of_kernel(source);
     let mut notes = Vec::new();
     if totals.unfinished > 0 {
         let calls = counted(totals.unfinished, "call");
@@ -136,7 +137,8 @@ pub fn part(source: &dyn Source) -> String {
 pub fn clock(source: &dyn Source) -> &'static str {
     match source.meta().session.as_ref().map(|session| session.clock) {
         Some(ClockKind::Sparse) => {
-            "# sparse clock: calls that an exception or longjmp left stay open, with later calls beneath them, \
+            "# sparse clock: times between its readings are interpolated, and how long a call ran or waited is not exact\n\
+             # sparse clock: calls that an exception or longjmp left stay open, with later calls beneath them, \
              until an outer call returns\n"
         }
         Some(ClockKind::Coarse) => "# coarse clock: times are those of a 1 ms tick\n",
@@ -163,6 +165,17 @@ pub(crate) fn forked(source: &dyn Source) -> String {
         n => format!(
             "# callers from before the fork are not known in {}: first calls are drawn at depth 0\n",
             counted(n as u64, "forked process")
+        ),
+    }
+}
+
+/// Returns a line about records that the kernel lost, if there are any.
+fn of_kernel(source: &dyn Source) -> String {
+    match source.meta().kernel_events.as_ref().map_or(0, |events| events.lost) {
+        0 => String::new(),
+        lost => format!(
+            "# LOST {} of the kernel: system calls and wakeups are missing\n",
+            counted(lost, "record")
         ),
     }
 }

@@ -159,6 +159,7 @@ fn times_of_different_clocks_are_not_compared() {
         "
         # A: a.data: 2 events, 1 thread
         # B: b.data: 4 events, 1 thread
+        # B: sparse clock: times between its readings are interpolated, and how long a call ran or waited is not exact
         # B: sparse clock: calls that an exception or longjmp left stay open, with later calls beneath them, until an outer call returns
         # the clock of A is tsc, that of B is sparse: only calls are compared
         # beyond the noise within one recording a side (4 standard errors, and 5 %): 1 of 1 function

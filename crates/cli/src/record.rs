@@ -220,6 +220,11 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
     if words.futures && !has(TracerKind::FunctionGraph) {
         bail!("--async needs the ends of polls: add '--tracer function_graph'");
     }
+    if matches!(clock, Clock::Sparse | Clock::Coarse) && arguments.is_given("events") {
+        bail!(
+            "--events needs '--clock tsc': other clocks cannot tell in which call a thread made a system call"
+        );
+    }
     if clock == Clock::Sparse && (words.futures || reads) {
         bail!("'--clock sparse' excludes --async, -A and -R: its events have no room for values");
     }
@@ -257,10 +262,18 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     // missing.
     let counts = !options.overwrite && outcome.session.failed.is_none();
     let lost = loss(&outcome.session.totals, &options.subject).filter(|_| counts);
-    if let Some(text) = &lost {
+    let of_kernel = loss_of_kernel(&outcome.session.totals);
+    for text in lost.iter().chain(&of_kernel) {
         tell!("calltap: {of}{text}");
     }
-    lost.is_some()
+    lost.is_some() || of_kernel.is_some()
+}
+
+/// Returns a sentence about lost records of system calls, wakeups and incidents.
+fn loss_of_kernel(totals: &Totals) -> Option<String> {
+    let lost = units::counted(totals.lost_of_kernel, "record");
+    (totals.lost_of_kernel > 0)
+        .then(|| format!("LOST {lost} of the kernel: system calls and wakeups are missing; see waits.md"))
 }
 
 fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {

@@ -73,6 +73,8 @@ pub struct Totals {
     pub lost_exits: u64,
     /// The lost calls for which a goroutine's stack had no room.
     pub without_room: u64,
+    /// Records of system calls, wakeups and incidents that the kernel lost.
+    pub lost_of_kernel: u64,
 }
 
 /// Settings of a live view. At the end of each interval the collector hands over all that happened

@@ -4,3 +4,4 @@ pub(crate) mod addresses;
 pub(crate) mod holds;
 pub mod kernel;
 pub(crate) mod switches;
+mod waker_ids;

@@ -67,9 +67,13 @@ pub(crate) enum Waker {
     Interrupt,
     /// The recorder.
     Recorder,
-    /// A thread of another process, or one without events.
+    /// A thread of another process.
     Other {
         pid: u32,
+        comm: String,
+    },
+    /// A thread of a traced process that has no events.
+    Untraced {
         tid: u32,
         comm: String,
     },
@@ -277,11 +281,15 @@ impl<'s> Chains<'s> {
         if Some(*pid) == self.recorder {
             return Waker::Recorder;
         }
+        let meta = self.source.meta();
         match self.thread_at(*tid, *pid, *at).filter(|thread| *thread != woken) {
             Some(thread) => Waker::Thread(thread, self.stacks.moment(thread, *at)),
             // The recorder does not know the thread's process.
             None if *pid == 0 => Waker::Unknown,
-            None => Waker::Other { pid: *pid, tid: *tid, comm: comm.clone() },
+            None if *tid != 0 && meta.processes.iter().any(|process| process.pid == *pid) => {
+                Waker::Untraced { tid: *tid, comm: comm.clone() }
+            }
+            None => Waker::Other { pid: *pid, comm: comm.clone() },
         }
     }
 

@@ -52,6 +52,11 @@ pub(crate) enum WakerDescription {
         pid: u32,
         comm: String,
     },
+    /// A thread of the program, by id and name, of which no function is traced.
+    Untraced {
+        tid: u32,
+        comm: String,
+    },
     /// The Go runtime with its calls, innermost first; empty if they are unknown.
     GoRuntime {
         path: Vec<String>,
@@ -173,7 +178,8 @@ impl<'t> Descriptions<'t> {
             Waker::Recorder if is_wait_for_child(&waited.within) => WakerDescription::StoppedOrChild,
             Waker::Recorder if waited.within != Within::NoSystemCall => WakerDescription::Stopped,
             Waker::Recorder => WakerDescription::Recorder,
-            Waker::Other { pid, comm, .. } => WakerDescription::Other { pid: *pid, comm: comm.clone() },
+            Waker::Other { pid, comm } => WakerDescription::Other { pid: *pid, comm: comm.clone() },
+            Waker::Untraced { tid, comm } => WakerDescription::Untraced { tid: *tid, comm: comm.clone() },
             Waker::Thread(thread, at) => {
                 WakerDescription::Thread { thread: *thread, path: self.path(*at, None) }
             }

@@ -66,6 +66,12 @@ pub(crate) fn waker(descriptions: &Descriptions<'_>, waker: &WakerDescription) -
         WakerDescription::Stopped => json!({ "kind": "stopped_by_calltap" }),
         WakerDescription::StoppedOrChild => json!({ "kind": "stopped_by_calltap_or_child" }),
         WakerDescription::Other { pid, comm } => json!({ "kind": "process", "pid": pid, "comm": comm }),
+        WakerDescription::Untraced { tid, comm } => json!({
+            "kind": "thread",
+            "thread": comm,
+            "tid": tid,
+            "path": null,
+        }),
         WakerDescription::Thread { thread, path } => json!({
             "kind": "thread",
             "thread": descriptions.names.comm(*thread),

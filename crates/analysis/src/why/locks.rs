@@ -126,7 +126,8 @@ fn lock(descriptions: &Descriptions<'_>, (process, address): (u32, u64), waits: 
             Waker::GoRuntime(_) => vec!["the Go runtime".to_owned()],
             Waker::Interrupt => vec!["an interrupt".to_owned()],
             Waker::Recorder => vec!["calltap".to_owned()],
-            Waker::Other { pid, comm, .. } => vec![format!("{comm} (process {pid})")],
+            Waker::Other { pid, comm } => vec![format!("{comm} (process {pid})")],
+            Waker::Untraced { tid, comm } => vec![format!("{comm}-{tid}")],
             Waker::Thread(thread, at) => calls(*thread, *at),
         };
         *waiters.entry(waiter).or_default() += wait.ticks;

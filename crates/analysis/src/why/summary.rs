@@ -52,7 +52,7 @@ fn cause(cause: &Cause) -> String {
             "calltap, which stopped the thread or passed on the end of a traced child".to_owned()
         }
         WakerDescription::Other { pid, comm } if comm.is_empty() => format!("process {pid}"),
-        WakerDescription::Other { comm, .. } => comm.clone(),
+        WakerDescription::Other { comm, .. } | WakerDescription::Untraced { comm, .. } => comm.clone(),
         WakerDescription::Thread { path, .. } if path.is_empty() => {
             "a thread outside of traced calls".to_owned()
         }

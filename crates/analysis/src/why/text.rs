@@ -188,6 +188,7 @@ pub(crate) fn waker_text(descriptions: &Descriptions<'_>, waker: &WakerDescripti
         }
         WakerDescription::Other { pid, comm } if comm.is_empty() => format!("woken by process {pid}"),
         WakerDescription::Other { pid, comm } => format!("woken by {comm} (process {pid})"),
+        WakerDescription::Untraced { tid, comm } => format!("woken by {comm}-{tid}"),
         WakerDescription::Thread { thread, path } if path.is_empty() => {
             format!("woken by {}, outside of traced calls", descriptions.thread(*thread))
         }

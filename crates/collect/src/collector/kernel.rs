@@ -37,7 +37,7 @@ impl Collector<'_> {
     pub fn tracepoints(mut self, tracepoints: Tracepoints) -> Self {
         self.kernel.events = Kernel::new(tracepoints, self.shared);
         if let Some(kernel) = &self.kernel.events {
-            self.output.record(&kernel.outcome());
+            self.output.record(&Record::KernelEvents(kernel.outcome()));
         }
         self
     }
@@ -115,7 +115,9 @@ impl Collector<'_> {
         if let Some(kernel) = &mut self.kernel.events {
             kernel.read(&mut self.output);
             if last {
-                self.output.record(&kernel.outcome());
+                let outcome = kernel.outcome();
+                self.totals.lost_of_kernel = outcome.lost;
+                self.output.record(&Record::KernelEvents(outcome));
                 kernel.tell_members(&mut self.output);
             }
         }

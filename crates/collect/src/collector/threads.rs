@@ -248,7 +248,9 @@ impl Collector<'_> {
         }));
         if let Some((pid, task)) = ids {
             self.kernel.switches.iter_mut().for_each(|switches| switches.claim(id, task));
-            self.kernel.events.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
+            let own = self.shared.process(process).map_or(pid, |process| process.pid.load(Relaxed));
+            let events = self.kernel.events.iter_mut();
+            events.for_each(|kernel| kernel.claim(id, task, (process, pid), (own, tid)));
         }
         let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
         let is_first = self.shared.process(process).is_some_and(|process| process.pid.load(Relaxed) == tid);

@@ -20,8 +20,8 @@ const MOST: usize = 1 << 14;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Most processes whose mappings are kept, for addresses that are looked up after their end.
 const KEPT: usize = 64;
-/// Place of an address that had objects of several names during the recording.
-const IN_TURN: &str = "libraries loaded in turn";
+/// Place of an address that had several objects, or one and no more, during the recording.
+const IN_TURN: &str = "memory used in turn";
 
 /// The objects of a file by address: size and name.
 #[derive(Default)]
@@ -31,8 +31,8 @@ struct Objects {
     segments: Vec<(u64, u64, u64)>,
 }
 
-/// Looks addresses up. A name that another library's object has had, too, is taken back: which of
-/// them a wait was for is not known.
+/// Looks addresses up. The name of an object is taken back once the memory is found to be another
+/// one's: which of them a wait was for is not known.
 #[derive(Default)]
 pub(crate) struct Addresses {
     /// Inode of the session's control file.
@@ -181,7 +181,7 @@ impl Addresses {
                 known.clone_from(&found.name);
                 Some(found)
             }
-            Some(name) if found.name.as_ref().is_none_or(|now| now == name) => None,
+            Some(name) if found.name.as_ref() == Some(name) => None,
             Some(_) => {
                 *known = None;
                 Some(Address { name: None, place: IN_TURN.to_owned(), ..found })
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_keeps_its_name_until_another_object_is_found_there() {
+    fn an_address_has_no_name_once_its_memory_is_found_to_be_used_in_turn() {
         let found = |name: Option<&str>| Address {
             process: 0,
             address: 5,
@@ -317,8 +317,11 @@ mod tests {
         let mut told = |name| addresses.note(found(name)).map(|address| (address.name, address.place));
         let (one, a) = (|| Some("one".to_owned()), || "/lib/a.so".to_owned());
         assert_eq!(told(Some("one")), Some((one(), a())));
-        assert_eq!((told(Some("one")), told(None)), (None, None));
+        assert_eq!(told(Some("one")), None);
         assert_eq!(told(Some("two")), Some((None, IN_TURN.to_owned())));
+        let mut reused = Addresses::default();
+        assert_eq!(reused.note(found(Some("one"))).and_then(|address| address.name), one());
+        assert_eq!(reused.note(found(None)).map(|address| address.place), Some(IN_TURN.to_owned()));
         addresses.again.clear();
         addresses.see(0, 5);
         assert!(addresses.again.is_empty() && addresses.new.is_empty());

@@ -4,8 +4,9 @@
 use crate::output::Output;
 use crate::shm::Shared;
 use crate::waits::addresses::Addresses;
+use crate::waits::waker_ids::WakerIds;
 use calltap_sched::{Change, Incidents, Names, Refused, Stream, ThreadEvent, ThreadEventKind, Timed};
-use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, Record, SystemCall, ThreadId, Waking};
+use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, SystemCall, ThreadId, Waking};
 use std::collections::{HashMap, VecDeque};
 
 /// Most entries that are kept of threads that have recorded nothing yet, all together.
@@ -205,6 +206,7 @@ pub(crate) struct Kernel {
     places: Places,
     /// Id of each of the session's threads, and the index of its process.
     ids: HashMap<ThreadId, (u32, u32)>,
+    wakers: WakerIds,
     refused: Vec<String>,
     /// Names of the processes that have woken a thread.
     names: Names,
@@ -231,13 +233,26 @@ impl Kernel {
             Lanes::new(stream)
         });
         let addresses = Addresses::new(shared.inode());
-        let (ids, places) = (HashMap::new(), Places::default());
-        Some(Kernel { wakings, calls, incidents, has_signals, places, ids, refused, names, addresses })
+        let (ids, places, wakers) = (HashMap::new(), Places::default(), WakerIds::default());
+        Some(Kernel {
+            wakings,
+            calls,
+            incidents,
+            has_signals,
+            places,
+            ids,
+            wakers,
+            refused,
+            names,
+            addresses,
+        })
     }
 
     /// Notes that a thread of a process (its index, and its id) has recorded events; the recorder
-    /// knows the thread as `tid`.
-    pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32, process: (u32, u32)) {
+    /// knows the thread as `tid`. `own`: the ids of process and thread in
+    /// the process's own namespace.
+    pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32, process: (u32, u32), own: (u32, u32)) {
+        self.wakers.know((process.1, tid), own);
         // The former owner of the id has ended.
         self.ids.retain(|_, (known, _)| *known != tid);
         self.ids.insert(thread, (tid, process.0));
@@ -304,11 +319,11 @@ impl Kernel {
 
     /// Hands over the complete entries.
     pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
-        let Self { wakings, calls, incidents, places, ids, names, .. } = self;
+        let Self { wakings, calls, incidents, places, ids, wakers, names, .. } = self;
         for (thread, (tid, _)) in ids {
             if let Some(lanes) = wakings {
                 let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
-                give_wakings(*thread, pieces.unwrap_or_default(), names, output);
+                give_wakings(*thread, pieces.unwrap_or_default(), (names, wakers), output);
             }
             if let Some(lanes) = calls {
                 let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
@@ -341,7 +356,7 @@ impl Kernel {
     ) -> Option<u32> {
         let (tid, _) = self.ids.remove(&thread)?;
         if let Some(lanes) = &mut self.wakings {
-            give_wakings(thread, lanes.take(tid, at), &self.names, output);
+            give_wakings(thread, lanes.take(tid, at), (&self.names, &self.wakers), output);
         }
         if let Some(lanes) = &mut self.calls {
             give_calls(thread, &lanes.take(tid, at), output);
@@ -354,11 +369,11 @@ impl Kernel {
     }
 
     /// Returns the record of which streams were read, and how many entries were lost.
-    pub(crate) fn outcome(&self) -> Record {
+    pub(crate) fn outcome(&self) -> KernelEvents {
         let lost = self.wakings.as_ref().map_or(0, |lanes| lanes.stream.lost())
             + self.calls.as_ref().map_or(0, |lanes| lanes.stream.lost())
             + self.incidents.as_ref().map_or(0, |lanes| lanes.stream.lost());
-        Record::KernelEvents(KernelEvents {
+        KernelEvents {
             wakings: self.wakings.is_some(),
             system_calls: self.calls.is_some(),
             incidents: self.incidents.is_some(),
@@ -367,14 +382,20 @@ impl Kernel {
             lost,
             recorder: std::process::id(),
             calls_in_events: Vec::new(),
-        })
+        }
     }
 }
 
-fn give_wakings(thread: ThreadId, pieces: Vec<Piece<Waking>>, names: &Names, output: &mut Output<'_>) {
+fn give_wakings(
+    thread: ThreadId,
+    pieces: Vec<Piece<Waking>>,
+    (names, wakers): (&Names, &WakerIds),
+    output: &mut Output<'_>,
+) {
     for Piece { from, mut entries, until } in pieces {
         for waking in entries.iter_mut().filter(|waking| !waking.interrupt) {
             waking.comm = names.of(waking.pid, waking.at);
+            wakers.translate(waking);
         }
         output.wakings(thread, from, &entries, until);
     }
