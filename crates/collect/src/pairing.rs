@@ -375,13 +375,9 @@ impl OpenCalls {
     fn suspend_frames(&mut self, count: usize, own: Option<u64>, at: Option<u64>) {
         let first = self.depth + 1 - count;
         if count > 0 {
-            let frames = &self.frames[first..=self.depth];
-            if let Some(at) = at.filter(|at| self.own.has(*at)) {
-                let others = frames.iter().filter(|frame| !self.own.is_ended(place_of(**frame), at));
-                self.suspended.put(&others.copied().collect::<Vec<_>>(), own);
-            } else {
-                self.suspended.put(frames, own);
-            }
+            let at = at.filter(|at| self.own.has(*at));
+            let have_ended = |place: u64| at.is_some_and(|at| self.own.is_ended(place, at));
+            self.suspended.put(&self.frames[first..=self.depth], own, have_ended);
             self.depth -= count;
             self.find_floor(place_of(self.frames[self.depth]));
         }

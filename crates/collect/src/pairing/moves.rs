@@ -121,7 +121,7 @@ impl OpenCalls {
 
     /// Takes frames from another thread: they lie on a stack to which this thread moves.
     pub(crate) fn take_stack(&mut self, frames: &[Frame]) {
-        self.suspended.put(frames, None);
+        self.suspended.put(frames, None, |_| false);
     }
 }
 

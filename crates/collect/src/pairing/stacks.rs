@@ -9,7 +9,9 @@
 //!   a nearer frame, is entered on it. Its true outermost frames may have begun when recording
 //!   began: a function entered up to 1 KiB above moves the beginning there.
 //! - Frames that are left while the thread is near them, as where an exception was caught, may lie
-//!   on a stack next to its own, or have ended. They count as ended until one of them returns.
+//!   on a stack next to its own, or have ended. They count as ended until one of them returns. The
+//!   same holds for frames on the stack with which the thread began, however far below the thread
+//!   they lie: an alternate stack for signals may be part of that stack.
 //!
 //! So where stacks lie next to each other, as when a program allocates small ones in its heap, the
 //! first entry on each counts as a call on the stack that was seen last. The first return on a
@@ -155,8 +157,9 @@ impl SuspendedStacks {
     }
 
     /// Remembers frames that the thread has left, outermost first. `anchor`: the slot of the next
-    /// outer frame, if the thread is on its stack.
-    pub(super) fn put(&mut self, frames: &[Frame], anchor: Option<u64>) {
+    /// outer frame, if the thread is on its stack. `have_ended`: whether the frames from a slot on
+    /// lie on a known stack, below where the thread is.
+    pub(super) fn put(&mut self, frames: &[Frame], anchor: Option<u64>, have_ended: impl Fn(u64) -> bool) {
         let (mut above, mut own) = (anchor, anchor.is_some());
         let mut stack: Vec<Frame> = Vec::new();
         for frame in frames {
@@ -164,7 +167,7 @@ impl SuspendedStacks {
             let goes_on = above.is_some_and(|above| is_near(above, place)) && !self.is_top(place);
             if !goes_on {
                 self.put_stack(std::mem::take(&mut stack), own);
-                own = false;
+                own = have_ended(place);
             }
             stack.push(*frame);
             above = Some(place);
