@@ -30,6 +30,8 @@ struct NameHistories {
     processes: HashMap<u32, History>,
     /// Threads that started later, by their ids, which are reused; oldest first.
     threads: HashMap<u32, Vec<Member>>,
+    /// Ends of threads, by their ids, whose starts were not read yet.
+    ends: HashMap<u32, Vec<u64>>,
 }
 
 /// The names of all processes of the machine, by time. Clones share one list.
@@ -75,16 +77,21 @@ impl Names {
             }
             Task::ThreadBegun { tid, pid } => {
                 let mut all = self.lock();
-                let members = all.threads.entry(tid).or_default();
+                let NameHistories { threads, ends, .. } = &mut *all;
+                let members = threads.entry(tid).or_default();
                 let place = members.partition_point(|member| member.since <= at);
-                members.insert(place, Member { since: at, pid, ended: None });
+                let next = members.get(place).map_or(u64::MAX, |next| next.since);
+                let is_own = |end: &mut u64| (at..next).contains(end);
+                let ended = ends.get_mut(&tid).and_then(|ends| ends.extract_if(.., is_own).min());
+                members.insert(place, Member { since: at, pid, ended });
             }
             Task::ThreadEnded { tid } => {
                 let mut all = self.lock();
                 let mut members = all.threads.get_mut(&tid).into_iter().flatten();
                 // Records of one processor are read before those of another, so times may go back.
-                if let Some(member) = members.rfind(|member| member.since <= at) {
-                    member.ended = Some(at);
+                match members.rfind(|member| member.since <= at) {
+                    Some(member) if member.ended.is_none() => member.ended = Some(at),
+                    _ => all.ends.entry(tid).or_default().push(at),
                 }
             }
         }
@@ -123,6 +130,10 @@ impl Names {
         all.threads.retain(|_, members| {
             members.retain(|member| member.ended.is_none_or(|ended| ended >= at));
             !members.is_empty()
+        });
+        all.ends.retain(|_, ends| {
+            ends.retain(|end| *end >= at);
+            !ends.is_empty()
         });
         all.processes.retain(|_, history| {
             let current = history.names.partition_point(|(from, _)| *from <= at).saturating_sub(1);
@@ -189,6 +200,20 @@ mod tests {
         assert_eq!([of(15), of(31)], [0, 8]);
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         assert_eq!(names.process_of(own, 1), std::process::id());
+    }
+
+    #[test]
+    fn an_end_that_is_read_before_its_start_ends_the_thread() {
+        let names = Names::default();
+        names.take(20, Task::ThreadEnded { tid: PID });
+        names.take(10, Task::ThreadBegun { tid: PID, pid: 7 });
+        names.take(25, Task::Named { pid: PID, name: b"other" });
+        let of = |at| names.process_of(PID, at);
+        assert_eq!([of(15), of(20), of(30)], [7, 7, PID]);
+        names.take(60, Task::ThreadEnded { tid: PID });
+        assert_eq!(of(30), PID);
+        names.take(50, Task::ThreadBegun { tid: PID, pid: 8 });
+        assert_eq!([of(15), of(55), of(70)], [7, 8, PID]);
     }
 
     #[test]
