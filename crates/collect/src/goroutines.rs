@@ -125,9 +125,12 @@ impl GoroutineEvents {
             }
             let state = self.state.get_or_insert_with(|| State::new(id));
             let mut sink = Encode::new(state.pairs(), None, &mut self.switching);
-            let taken = sink.take_graph(&rest[..plain], |held| held.raw);
+            let mut taken = sink.take_graph(&rest[..plain], |held| held.raw);
             sink.count(&mut self.totals);
-            let taken = if taken > 0 { taken } else { self.release_one(&mut rest[0]) };
+            if taken == 0 {
+                self.release_one(&mut rest[0]);
+                taken = 1;
+            }
             let (done, others) = rest.split_at_mut(taken);
             self.last = done[taken - 1].raw.ticks;
             (rest, plain) = (others, plain.saturating_sub(taken));
@@ -141,8 +144,8 @@ impl GoroutineEvents {
         self.switching.end_before(until, &mut state.pairs());
     }
 
-    /// Pairs an event by itself. Returns 1.
-    fn release_one(&mut self, held: &mut HeldEvent) -> usize {
+    /// Pairs an event by itself.
+    fn release_one(&mut self, held: &mut HeldEvent) {
         let Beside { begins_on, values } = held.beside.take().map(|beside| *beside).unwrap_or_default();
         let (raw, id) = (held.raw, self.totals.thread);
         let state = self.state.get_or_insert_with(|| State::new(id));
@@ -156,7 +159,6 @@ impl GoroutineEvents {
         let mut sink = Encode::new(state.pairs(), None, &mut self.switching);
         sink.take(raw, &values, &[]);
         sink.count(&mut self.totals);
-        1
     }
 
     /// Hands over the events that were paired.

@@ -13,11 +13,12 @@
 //!   (`nonlocal.rs`).
 //!
 //! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than
-//! `NEAR` are taken to lie on different stacks. A function entered on another stack is called by
-//! the newest open frame, which stays open, unless it is on the stack with which the thread began
-//! (`own.rs`). A function entered next to an older frame shows that the thread is back on that
-//! frame's stack, and the calls on the other stack are left. Their frames are kept aside
-//! (`stacks.rs`) and open again when the thread returns to that stack.
+//! `NEAR` are taken to lie on different stacks, unless both are known to lie on the stack with
+//! which the thread began. A function entered on another stack is called by the newest open frame,
+//! which stays open, unless it is on the stack with which the thread began (`own.rs`). A function
+//! entered next to an older frame shows that the thread is back on that frame's stack, and the
+//! calls on the other stack are left. Their frames are kept aside (`stacks.rs`) and open again when
+//! the thread returns to that stack.
 //!
 //! Python functions share the slot of the interpreter's frame that runs them. The first function of
 //! such a frame is entered like any other; a function that a Python function calls is *nested*: its
