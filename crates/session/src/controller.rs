@@ -23,7 +23,7 @@ use calltap_process::clock;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_selection::{Alarm, ParsedSelection, Selection};
-use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};
+use calltap_trace::{ClockPair, Detaching, Profile, Record, SiteId, TracerInfo};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Sender;
@@ -215,10 +215,9 @@ impl<'a> Controller<'a> {
                 self.warnings = planner.take_warnings();
                 self.code_is_in = planner.start.code_is_in.take();
                 let at = planner.event_ticks();
-                for process in shared.processes() {
-                    let detaching = calltap_trace::Detaching { process, at };
-                    let _ = self.records.send(calltap_trace::Record::Detaching(detaching).into());
-                }
+                let of_process = |process| Record::Detaching(Detaching { process, at });
+                let records = shared.processes().map(of_process);
+                records.for_each(|record| drop(self.records.send(record.into())));
                 detaching();
             }
             (attached, planner.tally.on, stops)

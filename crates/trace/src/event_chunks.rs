@@ -157,6 +157,10 @@ impl EventChunks {
         let own = self.of_thread(self.chunks[at as usize].header.thread());
         let place = own.partition_point(|other| *other < at);
         let high = |place: usize| self.chunks[own[place] as usize].header.span().high;
-        Bounds { after: place.checked_sub(1).map(high), until: (place + 1 < own.len()).then(|| high(place)) }
+        Bounds {
+            after: place.checked_sub(1).map(high),
+            until: (place + 1 < own.len()).then(|| high(place)),
+            last: high(own.len() - 1),
+        }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Bounds {
     pub(crate) after: Option<u64>,
     /// Time of the chunk's last event; `None` for the last chunk.
     pub(crate) until: Option<u64>,
+    /// Time of the thread's last event.
+    pub(crate) last: u64,
 }
 
 impl AddedCalls {
@@ -95,21 +97,15 @@ impl AddedCalls {
         if self.done.contains(&batch.thread) {
             return Ok(());
         }
-        let all = self.of(batch.thread, read)?;
+        let process = self.processes.get(batch.thread.0 as usize).copied().unwrap_or(0);
+        let all = self.of((batch.thread, process), bounds.last, read)?;
         let first = batch.events.first().map_or(0, |event| event.ticks);
         let start = match bounds.after {
             Some(after) => all.partition_point(|call| call.middle() <= after),
             None => all.partition_point(|call| call.middle() < first),
         };
-        let process = self.processes.get(batch.thread.0 as usize).copied().unwrap_or(0);
-        let is_earlier = |until: u64| all.partition_point(|call| call.middle() <= until);
-        let last = batch.events.last().map_or(0, |event| event.ticks);
-        let all = match (bounds.until, self.detaching.get(&process)) {
-            (Some(until), _) => all[..is_earlier(until)].into(),
-            (None, Some(detaching)) => until_detached(&all, is_earlier(last), *detaching),
-            (None, None) => all,
-        };
-        let end = all.len().max(start);
+        let is_later = |until: u64| all.partition_point(|call| call.middle() <= until);
+        let end = bounds.until.map_or(all.len(), is_later).max(start);
         if start < end {
             let mut merge = Merge { added: self, process, out: Batch::default(), now: 0, open: 0 };
             merge.out.thread = batch.thread;
@@ -120,17 +116,22 @@ impl AddedCalls {
         Ok(())
     }
 
-    /// Returns the system calls of a thread.
+    /// Returns the system calls of a thread of a process. `last`: the time of its last event.
     fn of<E>(
         &self,
-        thread: ThreadId,
+        (thread, process): (ThreadId, u32),
+        last: u64,
         read: impl FnOnce() -> Result<KernelLog<SystemCall>, E>,
     ) -> Result<Arc<[Call]>, E> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(calls) = kept().get(&thread) {
             return Ok(Arc::clone(calls));
         }
-        let calls: Arc<[Call]> = calls(&read()?).into();
+        let mut calls = calls(&read()?);
+        if let Some(detaching) = self.detaching.get(&process) {
+            cut(&mut calls, last, *detaching);
+        }
+        let calls: Arc<[Call]> = calls.into();
         let mut kept = kept();
         if kept.values().map(|calls| calls.len()).sum::<usize>() > KEPT {
             kept.clear();
@@ -140,14 +141,16 @@ impl AddedCalls {
     }
 }
 
-/// Returns the calls of a thread without those that it made behind its last event, of which
-/// `before` are earlier, when the recorder had begun to detach: functions that were open may have
-/// returned, and others begun, without an event. A call that it was in goes on.
-fn until_detached(all: &[Call], before: usize, detaching: u64) -> Arc<[Call]> {
-    let (known, later) = all.split_at(before);
-    let begun = later.iter().take_while(|call| call.start <= detaching);
-    let cut = begun.map(|call| Call { end: call.end.filter(|(end, _)| *end <= detaching), ..*call });
-    known.iter().copied().chain(cut).collect()
+/// Removes the calls that a thread made behind its last event when the recorder had begun to
+/// detach: functions that were open may have returned, and others begun, without an event. A call
+/// that the thread was in at that moment goes on.
+fn cut(calls: &mut Vec<Call>, last: u64, detaching: u64) {
+    let before = calls.partition_point(|call| call.middle() <= last);
+    let begun = calls[before..].partition_point(|call| call.start <= detaching);
+    calls.truncate(before + begun);
+    for call in &mut calls[before..] {
+        call.end = call.end.filter(|(end, _)| *end <= detaching);
+    }
 }
 
 /// The events of a chunk and the calls between them, in order.
@@ -277,7 +280,7 @@ mod tests {
         batch.events.iter().map(|event| (event.ticks, event.site.0, event.kind)).collect()
     }
 
-    const WHOLE: Bounds = Bounds { after: None, until: None };
+    const WHOLE: Bounds = Bounds { after: None, until: None, last: 30 };
     const EXIT: EventKind = Exit { pops: 1 };
 
     #[test]
@@ -362,7 +365,7 @@ mod tests {
             let events = [(10, Entry), (last, Entry)];
             let events = events.map(|(ticks, kind)| Event { ticks, site: OWN, kind });
             let mut batch = Batch { thread: THREAD, events: events.into(), ..Batch::default() };
-            added.add(&mut batch, WHOLE, || Ok::<_, ()>(log.clone())).unwrap();
+            added.add(&mut batch, Bounds { last, ..WHOLE }, || Ok::<_, ()>(log.clone())).unwrap();
             assert_eq!(shown(&batch), expected, "{detaching} {last}");
         };
         let begun =
@@ -386,8 +389,8 @@ mod tests {
             (32, 0, None),
             (34, 0, Some(0)),
         ]);
-        let first = merged(&[(10, Entry), (20, Entry)], Bounds { after: None, until: Some(20) }, &log);
-        let second = merged(&[(28, EXIT), (30, EXIT)], Bounds { after: Some(20), until: None }, &log);
+        let first = merged(&[(10, Entry), (20, Entry)], Bounds { until: Some(20), ..WHOLE }, &log);
+        let second = merged(&[(28, EXIT), (30, EXIT)], Bounds { after: Some(20), ..WHOLE }, &log);
         assert_eq!(shown(&first), [(10, 0, Entry), (12, 1, Entry), (14, 1, EXIT), (20, 0, Entry)]);
         let expected =
             [(22, 1, Entry), (24, 1, EXIT), (28, 0, EXIT), (30, 0, EXIT), (32, 1, Entry), (34, 1, EXIT)];
