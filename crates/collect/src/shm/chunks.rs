@@ -143,11 +143,16 @@ mod tests {
     use crate::shm::control_size;
     use std::sync::atomic::AtomicU64;
 
+    /// Returns empty rings with at most so many chunks.
+    fn rings(chunks: u32) -> Shared {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(control_size(chunks)).unwrap();
+        Shared::map(&file, chunks, chunks).unwrap()
+    }
+
     #[test]
     fn chunks_are_kept_ahead_of_use_and_of_threads_that_may_all_begin() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(control_size(8192)).unwrap();
-        let shared = Shared::map(&file, 8192, 8192).unwrap();
+        let shared = rings(8192);
         let wait = |us| shared.control().wait_us.store(us, Relaxed);
         wait(1);
         let ahead = |threads, used: u32| {
@@ -166,9 +171,7 @@ mod tests {
 
     #[test]
     fn recording_ends_without_a_recorder_if_threads_wait_for_one() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(control_size(64)).unwrap();
-        let shared = Shared::map(&file, 64, 64).unwrap();
+        let shared = rings(64);
         let control = shared.control();
         let records_on = |wait_us| {
             control.recording.store(1, Relaxed);
@@ -182,9 +185,7 @@ mod tests {
 
     #[test]
     fn signal_handlers_have_spare_chunks_where_threads_wait() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(control_size(64)).unwrap();
-        let shared = Shared::map(&file, 64, 64).unwrap();
+        let shared = rings(64);
         let control = shared.control();
         let list = |head: &AtomicU64| {
             let next = |index| Some(shared.chunk_header(index)?.next.load(Relaxed));
