@@ -8,6 +8,7 @@ use crate::state::Session;
 use crate::values as own;
 use calltap_abi::event::code;
 use calltap_abi::{stub, values};
+use core::ops::Range;
 
 /// The registers of a call.
 struct GoCall<'a> {
@@ -46,6 +47,11 @@ impl values::Call for GoCall<'_> {
 
     // Functions with the arguments of prctl are the C library's.
     fn forbid_counter(&self) {}
+
+    // Nor do Go functions have callers to tell apart.
+    fn is_made_in(&self, _: Range<u64>) -> bool {
+        false
+    }
 }
 
 /// Reads the values of a call that is entered or returns, and writes them in front of its event.

@@ -12,6 +12,7 @@ use crate::state::{STUBS, Session, Thread, exchange_cursor, in_data};
 use crate::sys;
 use calltap_abi::event::{DATA_BYTES, code, data_word};
 use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, PAGE, frames, stub, values};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The stack when [`read_values`] is called, from the shim's last push upwards.
@@ -74,6 +75,16 @@ impl values::Call for CallContext<'_> {
         register::forbid_counter(self.session);
     }
 
+    fn is_made_in(&self, range: Range<u64>) -> bool {
+        // SAFETY: the thread returns through this word, so that it is mapped; any bytes are a valid
+        // word, and it need not be aligned.
+        let back = unsafe { (self.slot as *const u64).read_unaligned() };
+        match is_own(back) {
+            true => !self.session.program_of(back).is_some_and(values::depends_on_caller),
+            false => range.contains(&back),
+        }
+    }
+
     /// Copies the stack up to the first word that cannot be read, as the end of the stack is not
     /// known here. Not inlined, so that values without callers take no more of the thread's stack.
     #[inline(never)]
@@ -92,6 +103,11 @@ impl values::Call for CallContext<'_> {
             at += length;
         }
     }
+}
+
+/// Whether an address is one of a stub.
+fn is_own(address: u64) -> bool {
+    address.wrapping_sub(STUBS.load(Relaxed) as u64) < stub::REGION as u64
 }
 
 /// Bytes of stack that a piece covers.
@@ -141,8 +157,6 @@ impl CallContext<'_> {
     /// Writes a piece of the stack with the number `number`, and increments that. Returns `None` if
     /// there is no room.
     fn write_piece(&self, number: &mut u32, at: u64, words: impl Iterator<Item = u64>) -> Option<()> {
-        let own = STUBS.load(Relaxed) as u64;
-        let is_own = |word: u64| word.wrapping_sub(own) < stub::REGION as u64;
         // The slot of a function that was entered by a jump holds a stub's address, too.
         let true_word = |(at, word): (u64, u64)| match is_own(word) {
             true => shadow::kept(at).unwrap_or(0),

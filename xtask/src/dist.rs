@@ -25,7 +25,7 @@ const UNUSED_BY_ZSTD: [&str; 7] = ["DFAST", "GREEDY", "LAZY", "LAZY2", "BTLAZY2"
 pub struct Made {
     /// The static executable.
     pub binary: PathBuf,
-    /// The tarball of executable, manual page, completions and licences.
+    /// The tarball of executable, manual page, completions, documents and licences.
     pub tarball: PathBuf,
     /// The Debian package, if cargo-deb is installed.
     pub package: Option<PathBuf>,
@@ -157,6 +157,8 @@ fn stage(binary: &Path, to: &Path) -> Result<()> {
     for file in ["LICENSE-MIT", "LICENSE-APACHE", "README.md", "CHANGELOG.md"] {
         fs::copy(shell::root().join(file), to.join(file)).with_context(|| file.to_owned())?;
     }
+    // The README's links lead there.
+    shell::status(Command::new("cp").arg("-r").arg(shell::root().join("docs")).arg(to))?;
     let write = |words: &[&str], file: &str| -> Result<()> {
         let output = shell::output(Command::new(binary).args(words))?;
         fs::write(to.join(file), output.stdout).with_context(|| file.to_owned())

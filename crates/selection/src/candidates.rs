@@ -4,8 +4,8 @@ use crate::debug_files::{inlined_functions, most_missing_names};
 use crate::named::names_of;
 use crate::words::EVALUATOR;
 use calltap_names::{ModuleNames, Word, demangle, in_message, is_named, last_parts, nearest_names};
-use calltap_sites::{Binary, Function, Inlined, Reason};
-use std::collections::BTreeSet;
+use calltap_sites::{Binary, Function, Inlined, Reason, SiteKind};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,6 +50,41 @@ impl Candidates {
     /// Returns the traceable functions.
     pub fn traceable(&self) -> impl Iterator<Item = (&Function, ModuleNames<'_>)> {
         self.functions().filter(|(function, _)| function.is_traceable())
+    }
+
+    /// Returns the names of library functions that programs among the modules call without a
+    /// linker's stub.
+    pub(crate) fn called_without_stub(&self) -> impl Iterator<Item = &String> {
+        self.modules.iter().flat_map(|module| &module.binary.calls_without_stub.alone)
+    }
+
+    /// Whether programs among the modules call libraries.
+    pub(crate) fn has_library_calls(&self) -> bool {
+        self.functions().any(|(function, _)| function.kind() == SiteKind::Plt)
+            || self.has_calls_without_stub()
+    }
+
+    /// Whether programs among the modules call libraries without a linker's stub.
+    pub fn has_calls_without_stub(&self) -> bool {
+        self.called_without_stub().next().is_some()
+    }
+
+    /// Returns those of these functions that cannot be traced, with the reason. A function that no
+    /// library has is not called.
+    pub fn untraceable_library_calls(&self) -> BTreeMap<&str, &Reason> {
+        let called: BTreeSet<&String> = self.called_without_stub().collect();
+        let (mut traceable, mut refused) = (BTreeSet::new(), BTreeMap::new());
+        for function in self.functions().map(|(function, _)| function).filter(|_| !called.is_empty()) {
+            let names = [&function.name].into_iter().chain(&function.aliases);
+            for name in names.filter(|name| called.contains(name)) {
+                match function.reason() {
+                    Some(reason) => drop(refused.insert(name.as_str(), reason)),
+                    None => drop(traceable.insert(name.as_str())),
+                }
+            }
+        }
+        refused.retain(|name, _| !traceable.contains(name));
+        refused
     }
 
     /// Whether a word names a traceable function of a module.

@@ -59,9 +59,9 @@ pub enum Error {
         "-N, or ! in -F, takes away all functions that are selected, and nothing would be traced: leave some, or name others with -F"
     )]
     AllExcluded,
-    /// Calls into libraries were requested, but the program has no stubs; the program was not run.
+    /// Calls into libraries were requested, but the program makes none; the program was not run.
     #[error(
-        "--libcalls: the program has no linker's stubs to call libraries through: it is static, or was compiled with -fno-plt, as programs in Rust are; -F 'LIBRARY:GLOB' traces a library's own functions"
+        "--libcalls: the program calls no functions of libraries, as programs that are linked statically; without --libcalls its own functions are traced"
     )]
     NoLibraryCalls,
     /// Python functions were requested, but there is no interpreter.

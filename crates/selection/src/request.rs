@@ -28,6 +28,8 @@ pub struct SiteRequest {
     pub trouble: Option<Reason>,
     /// Whether its calls are recorded on a condition, which the program evaluates.
     pub is_conditional: bool,
+    /// Whether its calls are recorded only where the program makes them.
+    pub is_library_call: bool,
     /// Whether the tracers want more than they can have, as only the function's entry can be
     /// traced.
     pub cut: bool,
@@ -176,6 +178,7 @@ impl ParsedSelection {
             program,
             trouble,
             is_conditional: self.selector.is_conditional(function, module),
+            is_library_call: self.selector.is_library_call(function, module),
             cut: false,
             purpose: Purpose::Trace,
         })
@@ -251,6 +254,7 @@ impl ParsedSelection {
             program: None,
             trouble: None,
             is_conditional: false,
+            is_library_call: false,
             cut: false,
             purpose: Purpose::Evaluate,
         };
@@ -271,6 +275,7 @@ impl ParsedSelection {
             program: None,
             trouble: None,
             is_conditional: false,
+            is_library_call: false,
             cut: false,
             purpose: Purpose::Watch,
         })
@@ -293,6 +298,7 @@ impl ParsedSelection {
             program: None,
             trouble,
             is_conditional: self.selector.is_conditional(function, module),
+            is_library_call: self.selector.is_library_call(function, module),
             cut,
             purpose: Purpose::Trace,
         }

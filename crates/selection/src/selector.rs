@@ -8,8 +8,8 @@ use calltap_names::{FunctionNames, GlobSet, ModuleNames, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{DescribedFunction, Program, Reason, Rules};
-use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// Tracers with their compiled filters.
 pub struct Selector {
@@ -34,6 +34,9 @@ pub struct Selector {
     rules: Rules,
     /// Reach of the selection, once the candidates are known.
     reached: OnceLock<Reached>,
+    /// Names of functions that programs call in libraries without a linker's stub, if such calls
+    /// are traced. More are added with each program that a process executes.
+    called: RwLock<BTreeSet<String>>,
 }
 
 /// Reach of a selection among functions that were not built for tracing, of which every process has
@@ -99,6 +102,7 @@ impl Selector {
             libcalls,
             rules,
             reached,
+            called: RwLock::default(),
         })
     }
 }
@@ -119,11 +123,38 @@ impl Selector {
         self.choose_by(function, module, true)
     }
 
+    /// Whether calls of a function are traced only where the program makes them, as calls into a
+    /// library.
+    pub fn is_library_call(&self, function: &Function, module: ModuleNames<'_>) -> bool {
+        self.is_called(function) && self.choose_by_filters(function, module, true) == 0
+    }
+
+    /// Whether the program calls a function, of a library, without a stub of the linker, and these
+    /// calls are traced.
+    fn is_called(&self, function: &Function) -> bool {
+        self.libcalls && function.is_on_demand() && {
+            let called = self.called();
+            [&function.name].into_iter().chain(&function.aliases).any(|name| called.contains(name))
+        }
+    }
+
+    fn called(&self) -> RwLockReadGuard<'_, BTreeSet<String>> {
+        self.called.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the tracers that want a function, with notrace sets or without.
     fn choose_by(&self, function: &Function, module: ModuleNames<'_>, excludes: bool) -> u32 {
         if function.kind() == SiteKind::Plt {
             return self.choose_library_call(function, module, excludes);
         }
+        match self.choose_by_filters(function, module, excludes) {
+            0 if self.is_called(function) => self.choose_library_call(function, module, excludes),
+            tracers => tracers,
+        }
+    }
+
+    /// Returns the tracers whose filters want a function, with notrace sets or without.
+    fn choose_by_filters(&self, function: &Function, module: ModuleNames<'_>, excludes: bool) -> u32 {
         let polls = self.futures && function.poll.is_some();
         if self.only_futures && !polls {
             return 0;
@@ -150,8 +181,8 @@ impl Selector {
         bits.fold(0, |mask, (info, (n, filter))| if wanted(n, filter) { mask | 1 << info.id } else { mask })
     }
 
-    /// Returns the tracers that want a linker's stub: all or none, except those whose notrace set
-    /// has it.
+    /// Returns the tracers that want a library function because the program calls it: all or none,
+    /// except those whose notrace set has it.
     fn choose_library_call(&self, function: &Function, module: ModuleNames<'_>, excludes: bool) -> u32 {
         let names = names_of(function, module);
         let is_wanted = |(_, (_, notrace)): &(_, &(_, GlobSet))| !(excludes && notrace.has(&names));
@@ -183,9 +214,9 @@ impl Selector {
         }
     }
 
-    /// Determines the reach of the selection among the candidates. Returns whether it includes
-    /// functions of libraries that were not built for tracing.
-    pub fn reach(&self, candidates: &Candidates) -> bool {
+    /// Determines the reach of the selection among the candidates. Returns the number of words by
+    /// which it includes functions of libraries that were not built for tracing.
+    pub fn reach(&self, candidates: &Candidates) -> usize {
         let reached = self.reached.get_or_init(|| {
             let own: Vec<(&Function, ModuleNames<'_>)> =
                 candidates.traceable().filter(|(function, _)| !function.is_on_demand()).collect();
@@ -203,7 +234,19 @@ impl Selector {
             };
             Reached { built: is_built, filters: self.filters.iter().map(reaching).collect() }
         });
-        reached.filters.iter().any(|filter| !filter.is_empty())
+        let by_filters = reached.filters.iter().map(|filter| filter.words().count()).sum::<usize>();
+        by_filters + self.reach_library_calls(candidates)
+    }
+
+    /// Adds the calls into libraries of new programs to the traced ones. Returns the number of
+    /// functions that are now traced for such calls.
+    fn reach_library_calls(&self, candidates: &Candidates) -> usize {
+        if !self.libcalls {
+            return 0;
+        }
+        let mut called = self.called.write().unwrap_or_else(PoisonError::into_inner);
+        called.extend(candidates.called_without_stub().cloned());
+        called.len()
     }
 
     /// Whether functions so identified may be chosen, if they can be traced. Called before a file
@@ -224,7 +267,11 @@ impl Selector {
             let may_be = |(filter, _): &(GlobSet, GlobSet)| filter.is_empty() || may_be_in(filter);
             return self.filters.is_empty() || self.filters.iter().any(may_be);
         }
-        self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
+        let is_called = match named {
+            Named::By(names, _) => names.iter().any(|name| self.called().contains(*name)),
+            Named::ByPlace(_) => false,
+        };
+        is_called || self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
     }
 
     /// Returns the words by which functions of a file may be chosen, and its link if they depend on
@@ -233,7 +280,10 @@ impl Selector {
     pub fn choosing_words(&self, link: Option<&str>, library: bool) -> Vec<Vec<String>> {
         let words = |set: &GlobSet| set.words().map(|word| word.text().to_owned()).collect();
         let mut all: Vec<Vec<String>> = match self.reached.get().filter(|_| library) {
-            Some(reached) => reached.filters.iter().map(words).collect(),
+            Some(reached) => {
+                let called = self.called().iter().map(|name| Word::exactly(name)).collect();
+                reached.filters.iter().map(words).chain([called]).collect()
+            }
             None => self.filters.iter().map(|(filter, _)| words(filter)).collect(),
         };
         let has_modules = self.filters.iter().any(|(filter, _)| filter.words().any(Word::has_module));
@@ -289,7 +339,7 @@ impl Selector {
         if self.futures && !candidates.traceable().any(|(function, _)| function.poll.is_some()) {
             return Err(Error::Values { name: "futures".to_owned(), why: Reason::NoFutures });
         }
-        if self.libcalls && !candidates.functions().any(|(function, _)| function.kind() == SiteKind::Plt) {
+        if self.libcalls && !candidates.has_library_calls() {
             return Err(Error::NoLibraryCalls);
         }
         let all: Vec<FunctionNames<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {

@@ -95,7 +95,7 @@ pub struct Selection {
     /// program its coroutines.
     #[serde(default)]
     pub futures: bool,
-    /// Whether the program's calls into libraries are traced, at the linker's stubs.
+    /// Whether the program's calls into libraries are traced.
     #[serde(default)]
     pub libcalls: bool,
     /// Whether functions without room for a jump are traced by breakpoints that stay. Once allowed,

@@ -6,6 +6,7 @@ use crate::function::Function;
 use crate::reason::NoJump;
 use crate::site::JUMP;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// An ELF file as read: its headers' properties, its segments and its functions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -38,10 +39,20 @@ pub struct Binary {
     pub resolvers: Vec<Resolver>,
     /// Broken parts of the file that were skipped, each with the consequence.
     pub complaints: Vec<String>,
-    /// Names of library functions, sorted, that the program can call through their addresses,
-    /// without a linker's stub. Filled in by [`add_library_calls`](crate::add_library_calls).
+    /// Calls into libraries without a linker's stub. Filled in by
+    /// [`add_library_calls`](crate::add_library_calls).
     #[serde(skip)]
-    pub called_without_stub: Vec<String>,
+    pub calls_without_stub: CallsWithoutStub,
+}
+
+/// Names of library functions that a program can call through their addresses, without a linker's
+/// stub.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CallsWithoutStub {
+    /// Functions that have no stub.
+    pub alone: BTreeSet<String>,
+    /// Functions that have a stub as well, for other calls.
+    pub beside_stub: BTreeSet<String>,
 }
 
 impl Binary {

@@ -23,7 +23,7 @@ pub mod types;
 mod watch;
 
 pub use address::Svma;
-pub use binary::{Binary, Profiler, ProfilingFunction, Resolver};
+pub use binary::{Binary, CallsWithoutStub, Profiler, ProfilingFunction, Resolver};
 pub use code::movable::ends;
 pub use decide::first_call::called;
 pub use decide::unmodified::{find_landings, find_prologues, find_prologues_of};

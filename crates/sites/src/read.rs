@@ -1,7 +1,7 @@
 //! Reads an ELF file: the properties that a tracer needs, and every function with its site.
 
 use crate::address::Svma;
-use crate::binary::Binary;
+use crate::binary::{Binary, CallsWithoutStub};
 use crate::decide::room::Rooms;
 use crate::decide::{first_call, tail_jumps};
 use crate::discover::lookup::Lookup;
@@ -113,7 +113,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         profilers,
         resolvers,
         complaints,
-        called_without_stub: Vec::new(),
+        calls_without_stub: CallsWithoutStub::default(),
     })
 }
 

@@ -42,7 +42,20 @@ fn stubs_of_the_linker_are_functions_that_end_with_a_tail_call() {
         assert_eq!(entries, ["_setjmp@plt"], "{flags}");
         assert!(whole.iter().all(|name| !name.starts_with("__libc_start_main")), "{whole:?}");
     }
-    assert_eq!(library_calls("gcc -O2 -fno-plt -Wl,-z,now").1, [""; 0]);
     let (whole, entries) = library_calls("gcc -O2 -static");
     assert_eq!((whole.len(), entries.len()), (0, 0), "{whole:?} {entries:?}");
+}
+
+#[test]
+fn functions_called_without_a_stub_are_named() {
+    let source =
+        "#include <stdio.h>\nint main(int argc, char **argv) { return puts(argv[0]) + remove(argv[1]); }";
+    for (flags, alone) in [("-fno-plt", &["puts", "remove"][..]), ("", &[]), ("-static", &[])] {
+        let built = build(&format!("gcc -O2 {flags}"), "c", source);
+        let mut binary = built.read();
+        add_library_calls(&built.data(), &mut binary).expect("a program");
+        let calls = &binary.calls_without_stub;
+        assert!(calls.alone.iter().eq(alone), "{flags}: {calls:?}");
+        assert!(calls.beside_stub.is_empty(), "{flags}: {calls:?}");
+    }
 }

@@ -52,6 +52,7 @@ pub fn is_readied(program: &Program) -> bool {
 mod tests {
     use super::*;
     use calltap_abi::values::{Call, run};
+    use std::ops::Range;
 
     /// A call whose first argument is the goroutine 77 in a register, and 78 on the stack.
     struct Ready;
@@ -80,6 +81,9 @@ mod tests {
         }
         fn copy_stack(&self, _: u32) {}
         fn forbid_counter(&self) {}
+        fn is_made_in(&self, _: Range<u64>) -> bool {
+            false
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The program that reads the values of a function's calls.
 
 use crate::reason::Reason;
-use calltap_abi::values::WORDS;
+use calltap_abi::values::{WORDS, step, word};
 use calltap_trace::Captured;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The values that are read at a function's calls.
@@ -19,10 +20,17 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns the program that runs a step at the entry in front of another program.
-    pub fn beginning_with(first: u64, program: Option<&Program>) -> Result<Program, Reason> {
+    /// Returns the program that records only the calls that code between two addresses makes, and
+    /// runs another program for them.
+    pub fn of_caller(code: Range<u64>, program: Option<&Program>) -> Result<Program, Reason> {
+        Program::beginning_with(&[word(step::CALLER, 0, 0), code.start, code.end], program)
+    }
+
+    /// Returns the program that runs the step of these words at the entry in front of another
+    /// program.
+    pub fn beginning_with(first: &[u64], program: Option<&Program>) -> Result<Program, Reason> {
         let Some(Program { words, addresses, captured, left_out }) = program else {
-            let words = assemble(vec![first], Vec::new())?;
+            let words = assemble(first.to_vec(), Vec::new())?;
             return Ok(Program {
                 words,
                 addresses: Vec::new(),
@@ -34,8 +42,8 @@ impl Program {
         let behind = (head >> 8) as usize & 0xFF;
         let (entry, exit) = steps.split_at_checked(behind.wrapping_sub(1)).unwrap_or((steps, &[]));
         Ok(Program {
-            words: assemble([&[first], entry].concat(), exit.to_vec())?,
-            addresses: addresses.iter().map(|n| n + 1).collect(),
+            words: assemble([first, entry].concat(), exit.to_vec())?,
+            addresses: addresses.iter().map(|n| n + first.len()).collect(),
             captured: Arc::clone(captured),
             left_out: left_out.clone(),
         })

@@ -4,6 +4,7 @@
 use calltap_abi::values::{Call, Program, run};
 use calltap_values::Rules;
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 const MEMORY: u64 = 0x1000;
@@ -44,6 +45,10 @@ impl Call for Made {
     }
 
     fn forbid_counter(&self) {}
+
+    fn is_made_in(&self, _: Range<u64>) -> bool {
+        false
+    }
 }
 
 /// Makes a call. Its memory has a pointer to the text 16 bytes behind it, and words of the stack

@@ -21,6 +21,7 @@ mod tests {
     use super::super::{Program, run, step, word};
     use super::*;
     use core::cell::Cell;
+    use core::ops::Range;
     use core::sync::atomic::AtomicU64;
 
     #[test]
@@ -47,6 +48,9 @@ mod tests {
             fn copy_stack(&self, _: u32) {}
             fn forbid_counter(&self) {
                 self.1.set(true);
+            }
+            fn is_made_in(&self, _: Range<u64>) -> bool {
+                false
             }
         }
 

@@ -127,9 +127,9 @@ struct Files {
     passed_over: bool,
     /// Whether the program is decoded as a whole, whatever is selected.
     whole_program: bool,
-    /// Whether functions that were not built for tracing are searched for everywhere, not only in
-    /// programs.
-    reaches_all: bool,
+    /// Number of words by which functions that were not built for tracing are searched for
+    /// everywhere; 0 if only in programs.
+    reaching: usize,
 }
 
 /// Facts for the report to the user at the start.

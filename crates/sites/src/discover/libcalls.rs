@@ -12,7 +12,9 @@
 //! ```
 //!
 //! A program compiled with `-fno-plt`, as Rust programs are, calls through the words of the GOT
-//! itself, and has no stubs.
+//! itself, and has no stubs. The functions that it calls so are named
+//! ([`CallsWithoutStub`](crate::CallsWithoutStub)): they are traced in their libraries, where the
+//! program calls them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +64,7 @@ const SWITCHERS: [&[u8]; 5] =
     [b"jump_fcontext", b"ontop_fcontext", b"co_switch", b"coro_transfer", b"setcontext"];
 
 /// Adds the stubs of a file to its functions, and the names of library functions that it can call
-/// without one. Returns the number of stubs.
+/// without one to [`Binary::calls_without_stub`]. Returns the number of stubs.
 pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     let dynamic = Dynamic::parse(&image, &mut Vec::new());
@@ -70,14 +72,17 @@ pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Erro
     for stub in stubs_of(&image) {
         stubs.entry(stub.slot).or_insert(stub);
     }
-    let has_stub = |slot: &u64| stubs.contains_key(slot);
-    let addresses = dynamic.function_addresses(LONGEST_NAME);
-    let without =
-        addresses.filter(|(slot, name)| !name.is_empty() && !has_stub(slot) && !LEFT_OUT.contains(name));
-    let without: BTreeSet<String> = without.map(|(_, name)| printable_bytes(name)).collect();
-    binary.called_without_stub = without.into_iter().collect();
-    let (keeps, mut found) = (return_address_readers::slots(&dynamic), Vec::new());
     let imports: Vec<_> = dynamic.imports_at(LONGEST_NAME, |slot| stubs.contains_key(&slot)).collect();
+    let stubbed: BTreeSet<&[u8]> = imports.iter().map(|(_, name)| *name).collect();
+    for (slot, name) in dynamic.function_addresses(LONGEST_NAME) {
+        if name.is_empty() || stubs.contains_key(&slot) || LEFT_OUT.contains(&name) {
+            continue;
+        }
+        let calls = &mut binary.calls_without_stub;
+        let list = if stubbed.contains(name) { &mut calls.beside_stub } else { &mut calls.alone };
+        list.insert(printable_bytes(name));
+    }
+    let (keeps, mut found) = (return_address_readers::slots(&dynamic), Vec::new());
     for (slot, name) in imports {
         let Some(stub) = stubs.remove(&slot) else { continue };
         let is_known =

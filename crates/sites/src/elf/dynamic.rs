@@ -1,6 +1,6 @@
 //! The dynamic segment: needed libraries, relocations, exported symbols.
 
-use object::elf::{self, Dyn64, FileHeader64, Rela64, Sym64};
+use object::elf::{self, Dyn64, FileHeader64, Rela64, Sym64, Versym};
 use object::read::elf::{GnuHashTable, HashTable};
 use object::{LittleEndian as Le, U64, pod};
 
@@ -29,6 +29,8 @@ pub(crate) struct Dynamic<'d> {
     /// Exported and imported symbols, as far as their number is known.
     pub symbols: &'d [Sym64<Le>],
     pub strings: &'d [u8],
+    /// Versions of the symbols, as far as the file has them.
+    versions: &'d [Versym<Le>],
     /// All symbols up to the end of the table's segment: relocations may name any of them.
     all_symbols: &'d [Sym64<Le>],
     relocations: Vec<Relocation>,
@@ -72,6 +74,9 @@ impl<'d> Dynamic<'d> {
                 .unwrap_or(0);
             dynamic.symbols = &dynamic.all_symbols[..count.min(dynamic.all_symbols.len())];
         }
+        if let Some(at) = value(elf::DT_VERSYM) {
+            dynamic.versions = whole(image.tail(at, u64::MAX));
+        }
         for (table, size) in [(elf::DT_RELA, elf::DT_RELASZ), (elf::DT_JMPREL, elf::DT_PLTRELSZ)] {
             let (Some(at), Some(size)) = (value(table), value(size)) else { continue };
             match image.bytes(at, size) {
@@ -84,6 +89,12 @@ impl<'d> Dynamic<'d> {
         }
         dynamic.relocations.sort_by_key(|relocation| relocation.at);
         dynamic
+    }
+
+    /// Whether the exported symbol with this number is kept for programs that were linked with a
+    /// former version of the file: new ones are not linked with it.
+    pub(crate) fn is_former(&self, symbol: usize) -> bool {
+        self.versions.get(symbol).is_some_and(|version| version.0.get(Le).is_hidden())
     }
 
     /// Returns the link-time address that the word at `at` holds after relocation.

@@ -19,6 +19,9 @@ pub(crate) struct Symbol<'d> {
     /// a [resolver](Self::is_chosen) chooses. Of the first two, names that are not
     /// [reserved](is_reserved) come first.
     pub rank: u8,
+    /// Whether new programs are not linked with this name, but with another version of it or with
+    /// none.
+    is_former: bool,
     /// Position in the file, which orders symbols that differ in nothing else.
     order: u32,
 }
@@ -34,22 +37,26 @@ pub(crate) fn functions<'d>(
     // In a hostile file, many symbols may share one long name. Reading stops once the names
     // together exceed what any linker writes.
     let mut budget = image.data.len().saturating_mul(8).max(1 << 20);
-    let mut add = |symbols: &[Sym64<Le>], strings: &'d [u8]| {
-        for symbol in symbols.iter().filter(|symbol| is_function(image, symbol)) {
+    let mut add = |symbols: &[Sym64<Le>], strings: &'d [u8], is_former: &dyn Fn(usize) -> bool| {
+        let functions = symbols.iter().enumerate().filter(|(_, symbol)| is_function(image, symbol));
+        for (number, symbol) in functions {
             let name = string(strings, symbol.st_name.get(Le), LONGEST_NAME);
             let Some(left) = budget.checked_sub(name.map_or(LONGEST_NAME, <[u8]>::len)) else { return false };
             budget = left;
             let order = all.len() as u32;
-            all.extend(name.and_then(|name| named(symbol, name, order)));
+            all.extend(name.and_then(|name| named(symbol, name, is_former(number), order)));
         }
         true
     };
-    let mut complete = add(dynamic.symbols, dynamic.strings);
+    let mut complete = add(dynamic.symbols, dynamic.strings, &|number| dynamic.is_former(number));
     for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
         let Some(section) = image.sections.iter().find(|section| section.kind == kind) else { continue };
         let strings = image.sections.get(section.link as usize).and_then(|table| image.section_data(table));
+        let is_dynamic = kind == elf::SHT_DYNSYM;
         match (image.section_data(section), strings) {
-            (Some(bytes), Some(strings)) => complete &= add(whole(bytes), strings),
+            (Some(bytes), Some(strings)) => {
+                complete &= add(whole(bytes), strings, &|number| is_dynamic && dynamic.is_former(number))
+            }
             _ => complaints.push("a symbol table lies beyond the end of the file".to_owned()),
         }
     }
@@ -63,7 +70,15 @@ pub(crate) fn functions<'d>(
         let key = |symbol: &Symbol<'d>| {
             let is_reserved = symbol.rank <= WEAK && is_reserved(symbol.name);
             let visible = if symbol.rank <= WEAK { 0 } else { symbol.rank };
-            (is_cold(symbol.name), visible, is_reserved, symbol.rank, symbol.name, symbol.order)
+            (
+                is_cold(symbol.name),
+                visible,
+                is_reserved,
+                symbol.is_former,
+                symbol.rank,
+                symbol.name,
+                symbol.order,
+            )
         };
         names.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     }
@@ -104,8 +119,9 @@ fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     section.is_none_or(|section| section.is_code() && !section.is_plt())
 }
 
-fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d>> {
-    let name = base_name(name);
+fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], is_former: bool, order: u32) -> Option<Symbol<'d>> {
+    let (name, has_former_version) = without_version(name);
+    let is_former = is_former || has_former_version;
     if symbol.st_type() == elf::STT_NOTYPE && section_part(name).is_none() {
         return None;
     }
@@ -116,14 +132,15 @@ fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d
         _ => 2,
     };
     let (address, size) = (symbol.st_value.get(Le), symbol.st_size.get(Le));
-    (!name.is_empty()).then_some(Symbol { address, size, name, rank, order })
+    (!name.is_empty()).then_some(Symbol { address, size, name, rank, is_former, order })
 }
 
-/// Returns the name without `@VERSION` or `@@VERSION`.
-fn base_name(name: &[u8]) -> &[u8] {
+/// Returns the name without `@VERSION` or `@@VERSION`, and whether it had the first of these: new
+/// programs are not linked with such a name.
+fn without_version(name: &[u8]) -> (&[u8], bool) {
     match name.iter().position(|&byte| byte == b'@') {
-        Some(at) if at > 0 => &name[..at],
-        _ => name,
+        Some(at) if at > 0 => (&name[..at], !name[at + 1..].starts_with(b"@")),
+        _ => (name, false),
     }
 }
 

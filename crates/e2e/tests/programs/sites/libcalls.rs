@@ -1,10 +1,11 @@
-//! Calls into libraries, by the linker's stubs: as many as the program makes, within the functions
-//! that make them.
+//! Calls into libraries, by the linker's stubs and without: as many as the program makes, within
+//! the functions that make them.
 
 use calltap_e2e::{
     BARE, BUILDS, Build, CLANG, Expect, GCC, Resident, attach_and_look, calltap_run, changed_text, check,
     compile, have, installed, one_line, record,
 };
+use serde_json::Value;
 
 /// Flags that keep calls of the library from being inlined, and link its mathematical functions.
 const FLAGS: &[&str] = &["-fno-builtin", "-lm", "-lpthread"];
@@ -65,31 +66,92 @@ fn library_calls_are_nested_in_callers() {
 }
 
 #[test]
-fn a_program_without_stubs_is_refused_in_a_line() {
-    for flags in [&["-fno-plt", "-Wl,-z,now"][..], &["-static"]] {
-        let program = compile(GCC, &["paced.c"], flags);
-        let path = program.path.to_string_lossy().into_owned();
-        let run = calltap_run(&["record", "--libcalls", "-o", "/dev/null", "--", &path]);
-        one_line(&run, &["--libcalls", "-fno-plt", "LIBRARY:GLOB"]);
+fn a_program_without_library_calls_is_refused_in_a_line() {
+    let program = compile(GCC, &["paced.c"], &["-static"]);
+    let path = program.path.to_string_lossy().into_owned();
+    let run = calltap_run(&["record", "--libcalls", "-o", "/dev/null", "--", &path]);
+    one_line(&run, &["--libcalls", "calls no functions of libraries", "linked statically"]);
+}
+
+/// Returns how often the functions that a word names were called.
+fn calls_of(word: &str, trace: &str) -> u64 {
+    let report = calltap_run(&["report", "--json", "-F", word, trace]).stdout;
+    let rows: Value = serde_json::from_str(&report).expect("a report");
+    rows.as_array().into_iter().flatten().filter_map(|row| row["calls"].as_u64()).sum()
+}
+
+#[test]
+fn library_calls_without_plt_are_those_that_the_program_makes() {
+    let builds: [(&Build, &[&str]); 4] = [
+        (GCC, &["-fno-plt"]),
+        (GCC, &["-fno-plt", "-O3", "-no-pie"]),
+        (GCC, &["-fno-plt", "-fpatchable-function-entry=5"]),
+        (CLANG, &["-fno-plt", "-Os"]),
+    ];
+    for (build, flags) in builds.into_iter().filter(|(build, _)| have(build.compilers[0])) {
+        let program = compile(build, &["libcalls.c"], &[FLAGS, flags].concat());
+        // The library's own calls of strlen and malloc, as of printf, are not the program's.
+        let run = record(&program, &["--libcalls"], &Expect { uncounted: true, ..WORDS });
+        let trace = run.trace.to_string_lossy().into_owned();
+        let counts = run.run.stdout.lines().filter_map(|line| line.strip_prefix("calls ")?.split_once(' '));
+        let counts: Vec<(&str, u64)> =
+            counts.map(|(name, calls)| (name, calls.parse().expect("a number"))).collect();
+        assert!(counts.len() > 8, "{}", run.run.stdout);
+        for (name, calls) in counts {
+            assert_eq!(calls_of(name, &trace), calls, "{name}, {flags:?}");
+        }
     }
 }
 
 #[test]
-fn library_calls_without_plt_are_reported_as_unrecorded() {
+fn library_calls_of_executed_program_are_traced() {
+    let program = compile(GCC, &["libcalls.c"], &[FLAGS, &["-fno-plt"]].concat());
+    let run = record(&program, &["--libcalls", "--follow", "--", "sh", "-c", "exec \"$1\" word"], &WORDS);
+    let trace = run.trace.to_string_lossy().into_owned();
+    assert!(run.run.stdout.contains("calls toupper 2000\n"), "{}", run.run.stdout);
+    assert_eq!(calls_of("toupper", &trace), 2000, "{}", run.run.stderr);
+}
+
+#[test]
+fn library_call_that_ends_a_callback_belongs_to_the_program() {
+    let program = compile(GCC, &["ends_by_call.c"], &["-fno-plt", "-fno-builtin"]);
+    let path = program.path.to_string_lossy().into_owned();
+    let trace = program.directory().join("x.data").to_string_lossy().into_owned();
+    let record = |words: &[&str]| {
+        calltap_run(&[&["record", "--libcalls", "-o", &trace], words, &["--", &path]].concat())
+    };
+    let run = record(&[]);
+    let said = run.stdout.trim().strip_prefix("strcmp ").and_then(|calls| calls.parse().ok());
+    assert_eq!(Some(calls_of("strcmp", &trace)), said, "{}", run.stderr);
+    assert!(!run.stderr.contains("qsort"), "{}", run.stderr);
+    // Without returns, these calls look like the library's own.
+    let run = record(&["--tracer", "function"]);
+    assert!(run.stderr.contains("are not recorded: --tracer function_graph"), "{}", run.stderr);
+    assert_eq!(calls_of("strcmp", &trace), 0);
+}
+
+#[test]
+fn library_calls_with_and_without_plt_are_counted_together() {
     let program = compile(GCC, &["noplt.c"], &["-fno-builtin"]);
     let path = program.path.to_string_lossy().into_owned();
     let trace = program.directory().join("x.data").to_string_lossy().into_owned();
     let run = calltap_run(&["record", "--libcalls", "-o", &trace, "--", &path]);
-    let said = "--libcalls: calls of labs, strlen through pointers";
-    assert!(run.stderr.contains(said), "{}", run.stderr);
-    assert!(calltap_run(&["info", &trace]).stdout.contains(said));
-    let report = calltap_run(&["report", "--json", &trace]).stdout;
-    assert!(report.contains("\"puts\"") && !report.contains("\"labs\""), "{report}");
+    assert!(run.status.code() == Some(0) && !run.stderr.contains("not recorded"), "{}", run.stderr);
+    for (name, calls) in [("puts", 1), ("labs", 1), ("strlen", 1)] {
+        assert_eq!(calls_of(name, &trace), calls, "{name}");
+    }
 }
 
 #[test]
 fn library_calls_of_running_program_are_restored() {
-    let program = compile(GCC, &["paced.c"], &[]);
+    for flags in [&[][..], &["-fno-plt"]] {
+        check_restored(flags);
+    }
+}
+
+/// Attaches to a program's calls into libraries, and checks that its text is as before.
+fn check_restored(flags: &[&str]) {
+    let program = compile(GCC, &["paced.c"], flags);
     let mut resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
     let trace = program.directory().join("x.data").to_string_lossy().into_owned();

@@ -21,16 +21,22 @@ use calltap_selection::debug_files::{
     chosen_in, debug_link_of, has_debugging_file, may_choose_in, name_functions,
 };
 use calltap_selection::{Candidates, Named, ReadModule};
-use calltap_sites::{Binary, Discovery, NONLOCAL_EXITS, SiteKind, Watch};
+use calltap_sites::{Binary, CallsWithoutStub, Discovery, NONLOCAL_EXITS, SiteKind, Watch};
 use calltap_trace::{Module, Record};
 use std::fs::File;
 use std::mem;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// Warning about another tracer in the process.
 const OWN_XRAY: &str = "XRAY_OPTIONS lets the program's own XRay patch its sleds at its start: functions whose sleds it has patched are not traced";
+
+/// Warning about calls into libraries without a linker's stub, if no returns are recorded: a
+/// function that jumps into a library leaves the return address of its own caller.
+const UNSEEN_CALLS: &str = "--libcalls: calls with which a function ends that a library has called, as for qsort, are not recorded: --tracer function_graph records them";
 
 /// Number of functions that a message names; others are counted.
 const NAMED: usize = 5;
@@ -52,8 +58,9 @@ impl<'a> Planner<'a> {
         let read = |passed_over: &mut bool| {
             let (file, path) = (mapped.open(pid)?, mapped.former_path());
             let is_program = program == Some(mapped.file.1);
-            let (policy, Files { reaches_all, whole_program, .. }) = (&self.policy, &self.files);
-            let may_be_bare = policy.discovery == Discovery::AtLoad && (is_program || *reaches_all);
+            let (policy, Files { whole_program, .. }) = (&self.policy, &self.files);
+            let reaches_all = self.files.reaching > 0;
+            let may_be_bare = policy.discovery == Discovery::AtLoad && (is_program || reaches_all);
             let root = proc::place(pid).join("root");
             let selector = policy.selector.filter(|_| !(policy.futures || is_program && *whole_program));
             let link = mapped.link.as_deref();
@@ -65,7 +72,7 @@ impl<'a> Planner<'a> {
             *passed_over |= !is_of_use;
             if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
                 let contents = Contents::of(&file);
-                let decode = match (is_of_use, *reaches_all, may_be_bare) {
+                let decode = match (is_of_use, reaches_all, may_be_bare) {
                     (true, true, _) => Decode::Everything,
                     (true, false, true) => Decode::BareProgram,
                     _ => Decode::Nothing,
@@ -188,7 +195,8 @@ impl<'a> Planner<'a> {
     /// Reads the files that a new selection reaches, before it is checked.
     pub(crate) fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
         self.decode_all(first.pid);
-        if !reach(&self.files.candidates) || !self.reach_all(first.pid) {
+        let words = reach(&self.files.candidates);
+        if !self.reach_all(first.pid, words) {
             return;
         }
         // A process that the planner has not met yet is looked at later.
@@ -201,14 +209,15 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Extends the search for functions that were not built for tracing to all files. Returns false
-    /// if it was so already.
-    fn reach_all(&mut self, pid: u32) -> bool {
-        if self.policy.discovery == Discovery::FirstCall
-            || std::mem::replace(&mut self.files.reaches_all, true)
-        {
+    /// Extends the search for functions that were not built for tracing to all files, if as many
+    /// `words` select such functions. Returns false if it was so already.
+    fn reach_all(&mut self, pid: u32, words: usize) -> bool {
+        // Without a selector, everything is decoded.
+        let is_known = self.policy.selector.is_none() && self.files.reaching > 0;
+        if self.policy.discovery == Discovery::FirstCall || is_known || words <= self.files.reaching {
             return false;
         }
+        self.files.reaching = words;
         self.read_again(pid);
         true
     }
@@ -254,9 +263,19 @@ impl<'a> Planner<'a> {
         records: &mut Vec<Metadata>,
     ) {
         self.see_modules_once(index, pid, fresh, regions, records);
-        if (self.policy.reach)(&self.files.candidates) && self.reach_all(pid) {
+        let words = (self.policy.reach)(&self.files.candidates);
+        if self.reach_all(pid, words) {
             self.see_modules_once(index, pid, fresh, regions, records);
+            let untraceable = untraceable_calls(&self.files.candidates);
+            let unseen = self.misses_calls_of_callbacks().then(|| UNSEEN_CALLS.to_owned());
+            untraceable.into_iter().chain(unseen).for_each(|text| self.warn(&text, records));
         }
+    }
+
+    /// Whether a call into a library may look as if that library made it ([`UNSEEN_CALLS`]).
+    fn misses_calls_of_callbacks(&self) -> bool {
+        self.files.candidates.has_calls_without_stub()
+            && self.policy.selector.is_some_and(|selector| !selector.records_returns())
     }
 
     fn see_modules_once(
@@ -311,7 +330,7 @@ impl<'a> Planner<'a> {
             };
             let Some(bias) = new.bias(&binary) else { continue };
             let has_sleds = binary.functions.iter().any(|function| function.kind() == SiteKind::Xray);
-            without_stub = without_stub.or_else(|| calls_without_stub(&binary.called_without_stub));
+            without_stub = without_stub.or_else(|| calls_beside_stubs(&binary.calls_without_stub));
             own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
             let record = described(index, &new, &binary, bias);
             process.modules.push(ProcessModule::new(new, record, binary, bias, fresh));
@@ -348,24 +367,47 @@ impl Process {
     }
 }
 
-/// Returns the warning about calls into libraries that do not go through a linker's stub.
-fn calls_without_stub(functions: &[String]) -> Option<String> {
-    let (named, rest) = functions.split_at(functions.len().min(NAMED));
-    let more = match rest.len() {
-        0 => String::new(),
-        n => format!(" and {n} more"),
-    };
-    (!named.is_empty()).then(|| {
+/// Returns the first ones of a list, and how many more there are.
+fn first_of<S: AsRef<str>>(all: &[S]) -> String {
+    let (named, rest) = all.split_at(all.len().min(NAMED));
+    let named: Vec<&str> = named.iter().map(AsRef::as_ref).collect();
+    match rest.len() {
+        0 => named.join(", "),
+        n => format!("{} and {n} more", named.join(", ")),
+    }
+}
+
+/// Returns the warning about calls into libraries that do not go through the linker's stub, as
+/// others do.
+fn calls_beside_stubs(calls: &CallsWithoutStub) -> Option<String> {
+    let functions: Vec<&String> = calls.beside_stub.iter().collect();
+    (!functions.is_empty()).then(|| {
         format!(
-            "--libcalls: calls of {}{more} through pointers (-fno-plt), without a stub, are not recorded",
-            named.join(", ")
+            "--libcalls: calls of {} through pointers (-fno-plt), without a stub, are not recorded",
+            first_of(&functions)
         )
     })
+}
+
+/// Returns the warning about calls into libraries that are not recorded, as no linker's stub makes
+/// them and the functions themselves cannot be traced.
+fn untraceable_calls(candidates: &Candidates) -> Option<String> {
+    let refused = candidates.untraceable_library_calls();
+    let refused: Vec<String> = refused.iter().map(|(name, why)| format!("{name} ({why})")).collect();
+    (!refused.is_empty()).then(|| format!("--libcalls: calls of {} are not recorded", first_of(&refused)))
 }
 
 /// Returns the inode of a process's program.
 fn program_of(pid: u32) -> Option<u64> {
     std::fs::metadata(proc::program_link(pid)).ok().map(|meta| meta.ino())
+}
+
+/// Returns the addresses between which a process has mapped its program. `session`: as for
+/// [`mapped`].
+pub(super) fn range_of_program(pid: u32, session: &Path) -> Option<Range<u64>> {
+    let program = program_of(pid)?;
+    let files = mapped(&maps::read(pid).ok()?, session);
+    files.iter().find(|file| file.file.1 == program).map(|file| file.range.0..file.range.1)
 }
 
 /// Returns the trace's description of a module, which does not have a number yet.

@@ -10,9 +10,9 @@ use calltap_sites::{Discovery, Function};
 pub(super) type Choose<'a> =
     dyn Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
-/// Whether the selection, given the candidates, reaches functions of libraries that were not built
-/// for tracing.
-pub(super) type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
+/// Returns the number of words by which the selection, given the candidates, reaches functions of
+/// libraries that were not built for tracing.
+pub(super) type Reach<'a> = dyn Fn(&Candidates) -> usize + Send + std::marker::Sync + 'a;
 
 /// Checks the selection against the candidates before anything is patched. An error is the reason
 /// not to run the program.
@@ -22,7 +22,7 @@ pub(super) type Check<'a> = dyn Fn(&Candidates) -> Result<(), Error> + Send + st
 pub(crate) struct Policy<'a> {
     /// Requests of the tracers.
     pub choose: Box<Choose<'a>>,
-    /// Whether the selection reaches functions of libraries without room.
+    /// Reach of the selection into libraries without room.
     pub reach: Box<Reach<'a>>,
     /// Selects the functions to decode, with the code that decides about them; None for all that
     /// the selection reaches.
@@ -43,7 +43,7 @@ pub(crate) struct Policy<'a> {
     pub discovery: Discovery,
     /// Whether functions that poll futures are searched for.
     pub futures: bool,
-    /// Whether the stubs through which a program calls libraries are searched for.
+    /// Whether the calls of programs into libraries are searched for.
     pub libcalls: bool,
     /// Whether functions without room for a jump are traced by permanent breakpoints.
     pub int3: bool,
@@ -55,7 +55,7 @@ impl<'a> Policy<'a> {
     pub(crate) fn new(choose: Box<Choose<'a>>) -> Policy<'a> {
         Policy {
             choose,
-            reach: Box::new(|_| false),
+            reach: Box::new(|_| 0),
             selector: None,
             check: &|_| Ok(()),
             accepted: &|| {},

@@ -21,7 +21,7 @@ impl<'a> Planner<'a> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
         self.stubs.recall(&entries);
         let is_prologue = |entry: &Entry| matches!(entry, Entry::Site { copy: Some(_), .. });
-        self.files.reaches_all = entries.iter().any(is_prologue);
+        self.files.reaching = usize::from(entries.iter().any(is_prologue));
         self.policy.int3 |=
             entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_trap()));
         for (index, Target { pid, .. }) in self.living(target) {

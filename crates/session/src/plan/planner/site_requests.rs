@@ -1,6 +1,7 @@
 //! Requests for the functions of a process: evaluates the selection, and has modules create sites
 //! and stubs.
 
+use super::modules::range_of_program;
 use super::{Files, Planner};
 use crate::error::Error;
 use crate::plan::loaded::ProcessModule;
@@ -20,6 +21,7 @@ use calltap_sites::{Discovery, Function, KeptPointer, Returns, ReturnsStay, Watc
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -167,11 +169,23 @@ fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool)
                 }
             }
             let step = values::word(step::FORBID, behind, 0);
-            Program::beginning_with(step, site_request.program.as_deref()).ok()?
+            Program::beginning_with(&[step], site_request.program.as_deref()).ok()?
         }
         _ => return (!only_watches).then_some(()),
     };
     site_request.program = Some(Arc::new(program));
+    Some(())
+}
+
+/// Restricts a request for a function that the program calls in a library to the calls that code of
+/// the program makes, which lies at these addresses. Returns None if the hooks run no program.
+fn leave_other_callers_out(site_request: &mut SiteRequest, program: Option<&Range<u64>>) -> Option<()> {
+    if !site_request.is_library_call {
+        return Some(());
+    }
+    site_request.hook_set = site_request.hook_set.running_programs()?;
+    let own = Program::of_caller(program?.clone(), site_request.program.as_deref()).ok()?;
+    site_request.program = Some(Arc::new(own));
     Some(())
 }
 
@@ -282,6 +296,7 @@ impl<'a> Planner<'a> {
         let (pid, orders_threads, counter) =
             (self.pid_of(index), self.orders_threads(), self.shared.control().reads_tsc());
         let returns_stay = self.files.returns_stay(pid);
+        let program = self.policy.libcalls.then(|| range_of_program(pid, self.directory.inside())).flatten();
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.files.types), RefCell::new(&mut self.values));
@@ -337,6 +352,7 @@ impl<'a> Planner<'a> {
                     return None;
                 }
                 add_watch(&mut site_request, function, counter)?;
+                leave_other_callers_out(&mut site_request, program.as_ref())?;
                 Some(site_request)
             };
             act(module, &site_request, &mut self.stubs);
