@@ -59,6 +59,18 @@ pub fn check_address_space(target: &Target, bytes: u64) -> Result<(), Reason> {
     }
 }
 
+/// Fails if a process may map fewer bytes of its own, private and writable, than this. As for
+/// [`check_address_space`].
+pub fn check_data(target: &Target, bytes: u64) -> Result<(), Reason> {
+    let limits = fs::read_to_string(proc::place(target.pid).join("limits")).unwrap_or_default();
+    let status = proc::status(target.pid).unwrap_or_default();
+    let used = status.kib("VmData").unwrap_or(0) << 10;
+    match soft_limit(&limits, "Max data size") {
+        Some(most) if used.saturating_add(bytes) > most => Err(Reason::NoData),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a process has too few descriptors left for loading the agent.
 pub(crate) fn lacks_descriptors(pid: u32) -> bool {
     let place = proc::place(pid);
@@ -83,14 +95,8 @@ fn exhausted(target: &Target) -> Option<Reason> {
     if !may_open || lacks_descriptors(target.pid) && is_filtered() {
         return Some(Reason::NoFiles);
     }
-    let status = proc::status(target.pid).unwrap_or_default();
-    let used = |name: &str| status.kib(name).unwrap_or(0) << 10;
     // A mapping is as long as the agent's file, or as its memory.
-    let is_near = |most: u64, used: u64| used + AGENT > most;
-    if soft_limit(&limits, "Max data size").is_some_and(|most| is_near(most, used("VmData"))) {
-        return Some(Reason::NoData);
-    }
-    if let Err(reason) = check_address_space(target, AGENT) {
+    if let Err(reason) = check_data(target, AGENT).and_then(|()| check_address_space(target, AGENT)) {
         return Some(reason);
     }
     let locked = target.locked_memory();

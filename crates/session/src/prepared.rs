@@ -79,7 +79,7 @@ impl<'a> Prepared<'a> {
             Started::Runs(child, held) => (child, held),
             Started::Ended(status) => {
                 let notes = vec![format!(
-                    "{} ended before it had set up a thread control block: nothing was traced",
+                    "{} ended before it had set up a thread control block of glibc or musl: nothing was traced",
                     program.name
                 )];
                 return Ok(SessionOutcome { notes, ..SessionOutcome::ended(status) });

@@ -4,6 +4,7 @@
 pub(crate) mod addresses;
 pub(crate) mod branches;
 pub(crate) mod decode;
+mod find_branches;
 pub(crate) mod kept;
 pub(crate) mod landing;
 pub(crate) mod movable;

@@ -83,7 +83,9 @@ const FUNCTION: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
     function::is_entry_point,
     function::is_of_ocaml,
     function::has_odd_stack,
+    function::is_entered_with_frame,
     function::reads_red_zone,
+    function::may_get_red_zone,
     function::may_be_part,
 ];
 
@@ -111,6 +113,7 @@ const EXITS: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
     rewriting::is_go_assembly,
     rewriting::shares_many_parts,
     rewriting::runs_on,
+    rewriting::may_have_data_behind_calls,
     rewriting::may_throw_out_of_line,
 ];
 

@@ -137,6 +137,11 @@ reasons! {
         "a fault in its first or last instructions may throw an exception (-fnon-call-exceptions), and their copy has no unwinding information",
         "trace its callers";
     OddStack = "odd-stack", "the top of its stack is not a return address at entry", "trace its callers";
+    EnteredWithFrame { at: u64 } = "entered-with-frame",
+        "the jump to it at {at:#x} leaves another function's frame on the stack, whose top is then no return address",
+        "trace its callers";
+    GetsRedZone { at: u64 } = "gets-red-zone",
+        "the jump to it at {at:#x} may pass an address of data below the stack", "trace its callers";
     ReadsRedZone { at: u64 } = "reads-red-zone",
         "its instruction at {at:#x} reads below the stack what the function has not written: other functions jump to it with data there",
         "trace its callers";
@@ -202,6 +207,8 @@ reasons! {
     SharesParts = "shares-parts", "it shares parts with many functions", "none needed: a return stub sees the return";
     SharesPart = "shares-part", "it shares a part with another function", "none needed: a return stub sees the return";
     RunsOn = "runs-on", "it falls through into the next function", "none needed: a return stub sees the return";
+    DataBehindCalls = "data-behind-calls",
+        "it has no unwinding information, and may keep data behind its calls", "none needed: a return stub sees the return";
     ExitNearEntry = "exit-near-entry", "an exit is too near to its beginning", "none needed: a return stub sees the return";
     BreakpointEntry = "breakpoint-entry",
         "its entry is a breakpoint, which is enabled in another step than rewritten exits", "none needed: a return stub sees the return";

@@ -48,6 +48,7 @@ calltap_sites::reasons! {
     GoClock = "go-clock", "it is a Go function, whose values need a clock that orders the events of threads: --clock tsc or counter", "use one of these clocks";
     CollectedCode = "collected-code", "the program's collector finds code by return addresses on stacks, and its returns need a return stub", "trace its callers";
     ShadowMemory = "shadow-memory", "the program's sanitizer uses the memory where calltap would keep return addresses, so that returns are not recorded", "build it without the sanitizer";
+    ThrowsByLibunwind = "libunwind", "the program throws exceptions by libunwind, and its returns need a return stub", "link libgcc_s in front of libunwind";
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "its returns are not recorded: {why}", "see the table of functions";
 
     NoFutures = "no-futures",

@@ -6,6 +6,9 @@ use std::process::Command;
 
 const CHAIN: [&str; 4] = ["chain_c", "chain_b", "chain_a", "main"];
 
+/// First word of gdb for a frame of calltap's stubs.
+const STUB: &str = "<signal";
+
 /// Checks that the frames down to main are the chain; other frames may only be calltap's, or, above
 /// the chain, those that `above` allows.
 fn frames_are_right(frames: &[String], what: &str) {
@@ -13,7 +16,7 @@ fn frames_are_right(frames: &[String], what: &str) {
     let Some(first) = first else { panic!("{what}: no {} in {frames:?}", CHAIN[0]) };
     let last = frames.iter().position(|frame| frame == "main");
     let Some(last) = last else { panic!("{what}: no main in {frames:?}") };
-    let own = |frame: &&String| !["calltap_stub", "calltap_hook"].contains(&frame.as_str());
+    let own = |frame: &&String| !["calltap_stub", "calltap_hook", STUB].contains(&frame.as_str());
     let program: Vec<&String> = frames[first..=last].iter().filter(own).collect();
     assert_eq!(program, CHAIN.iter().collect::<Vec<_>>(), "{what}: {frames:?}");
 }
@@ -73,7 +76,7 @@ fn a_debugger_shows_every_frame() {
         assert_eq!(frames.first().map(String::as_str), Some("innermost"), "{}: {frames:?}", program.name);
         frames_are_right(&frames, &program.name);
         // Functions with rewritten exits have no return address of calltap on the stack.
-        let has_stub = frames.iter().any(|frame| frame == "calltap_stub");
+        let has_stub = frames.iter().any(|frame| frame == STUB);
         assert_eq!(has_stub, build.name != XRAY.name, "{}: {frames:?}", program.name);
     }
 }

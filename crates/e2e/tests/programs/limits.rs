@@ -78,25 +78,43 @@ fn program_with_small_address_space_runs_untraced_with_message() {
     assert_eq!(lines, 1, "{}", recorded.stderr);
 }
 
+/// Message about a process without room for the agent's own memory.
+const NO_DATA: &str = "limit of data (RLIMIT_DATA, ulimit -d)";
+
 #[test]
 fn a_process_with_too_small_an_address_space_is_refused_in_a_line() {
     let program = compile(GCC, &["resident.c"], &[]);
-    let mut resident = Resident::start(&program, &["ignored"]);
+    // The limits leave no room at all, or room for the agent but not for its memory.
+    let limits = ["20000000", "60000000", "100000000", "150000000", "200000000", "250000000"];
+    let limits = limits.map(|bytes| format!("--as={bytes}:"));
+    check_refused(&program, &limits, NO_ROOM);
+}
+
+#[test]
+fn a_process_with_too_small_a_limit_of_data_is_refused_in_a_line() {
+    for flags in [&[][..], &["-static"]] {
+        let program = compile(GCC, &["resident.c"], flags);
+        check_refused(&program, &["8000000", "30000000"].map(|bytes| format!("--data={bytes}:")), NO_DATA);
+    }
+}
+
+/// Checks that a process with each of these limits is refused, and keeps nothing mapped.
+fn check_refused(program: &Program, limits: &[String], why: &str) {
+    let mut resident = Resident::start(program, &["ignored"]);
     let pid = resident.pid.to_string();
     let size = |pid: u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
         status.lines().find(|line| line.starts_with("VmSize")).map(str::to_owned)
     };
     let before = size(resident.pid);
-    // The limits leave no room at all, or room for the agent but not for its memory.
-    for bytes in ["20000000", "60000000", "100000000", "150000000", "200000000", "250000000"] {
-        let limit = Command::new("prlimit").args(["--pid", &pid, &format!("--as={bytes}:")]).status();
-        assert!(limit.expect("prlimit").success());
+    for limit in limits {
+        let set = Command::new("prlimit").args(["--pid", &pid, limit]).status();
+        assert!(set.expect("prlimit").success());
         let run = calltap_run(&["record", "-p", &pid, "--duration", "20ms", "-o", "/dev/null"]);
-        assert!(!run.status.success() && run.stderr.contains(NO_ROOM), "{bytes}: {}", run.stderr);
-        assert_eq!(run.stderr.lines().count(), 1, "{bytes}: {}", run.stderr);
+        assert!(!run.status.success() && run.stderr.contains(why), "{limit}: {}", run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1, "{limit}: {}", run.stderr);
         assert!(resident.runs());
-        assert_eq!(size(resident.pid), before, "{bytes}: nothing stays mapped");
+        assert_eq!(size(resident.pid), before, "{limit}: nothing stays mapped");
     }
     let (status, output, errors) = resident.end();
     assert!(status.success(), "{output}{errors}");

@@ -1,5 +1,6 @@
 //! Sites of every kind: their discovery, their states, and the program's unchanged results.
 
+mod by_hand;
 mod first_calls;
 mod int3;
 mod landing;

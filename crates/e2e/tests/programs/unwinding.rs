@@ -1,7 +1,8 @@
 //! Exceptions, panics, longjmp, deep recursion and tail calls have the same targets as untraced.
 
 use calltap_e2e::{
-    BUILDS, Expect, GCC, calltap_run, check, clocks, compile, compile_rust, diagonal, full, matrix, plain,
+    BUILDS, Expect, GCC, calltap_run, check, clocks, compile, compile_rust, diagonal, full, matrix,
+    output_of, plain, record, skipped,
 };
 
 #[test]
@@ -35,6 +36,55 @@ fn rust_panics_are_caught_and_backtraces_complete() {
         [&["-Copt-level=2"][..], &["-Copt-level=0"], &["-Copt-level=3", "-Cforce-frame-pointers=yes"]]
     {
         check(&compile_rust("panics.rs", optimise), &full(), &Expect::default());
+    }
+}
+
+#[test]
+fn traced_frames_keep_their_canonical_addresses() {
+    for (turn, build) in matrix() {
+        let program = compile(build, &["positions.c"], &[]);
+        let expect = Expect { uncounted: true, ..Expect::default() };
+        let recording = check(&program, &diagonal(turn), &expect);
+        assert_eq!(recording.run.stdout, "frames, 0 odd\n", "{}", recording.what);
+    }
+}
+
+/// Whether libunwind is installed, for programs that link it.
+fn has_libunwind() -> bool {
+    let found = output_of("gcc", &["-print-file-name=libunwind.so"]).is_some_and(|path| path.contains('/'));
+    if !found {
+        skipped("no libunwind: the tests of programs that walk their stacks or throw by it");
+    }
+    found
+}
+
+#[test]
+fn libunwind_walks_through_traced_frames() {
+    if !has_libunwind() {
+        return;
+    }
+    for (turn, build) in matrix() {
+        let program = compile(build, &["walks.c"], &["-lunwind"]);
+        for flags in diagonal(turn) {
+            let recording = record(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
+            let names = recording.run.stdout.lines().filter_map(|line| line.strip_prefix("frame: "));
+            let own = names.filter(|name| name.starts_with("walk_") || *name == "main");
+            assert!(own.eq(["walk_c", "walk_b", "walk_a", "main"]), "{}", recording.run.stdout);
+        }
+    }
+}
+
+#[test]
+fn exceptions_of_libunwind_pass_through_traced_frames() {
+    if !has_libunwind() {
+        return;
+    }
+    for build in [&BUILDS[0], &BUILDS[1], GCC] {
+        let program = compile(build, &["throws.cpp"], &["-Wl,--no-as-needed", "-l:libunwind.so.8"]);
+        // Without returns, calls that exceptions leave look like callers.
+        let run = record(&program, &[], &Expect::default());
+        let alone = calltap_e2e::run(std::process::Command::new(&program.path), b"");
+        assert_eq!((run.run.status, &run.run.stdout), (alone.status, &alone.stdout), "{}", run.run.stderr);
     }
 }
 

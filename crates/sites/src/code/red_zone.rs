@@ -1,4 +1,5 @@
-//! Reads below the stack pointer at the beginning of a function.
+//! The red zone: reads below the stack pointer at the beginning of a function, and addresses there
+//! that a function takes.
 //!
 //! No caller passes anything there: a call writes its return address to that memory, and so does a
 //! signal before the function begins. Code that reads it before it has written it continues another
@@ -65,6 +66,36 @@ fn takes_address(instruction: &Instruction) -> bool {
     names_pointer
         || instruction.memory_base() == Register::RSP
             && (is_indexed || instruction.mnemonic() == Mnemonic::Lea)
+}
+
+/// Use of the red zone by a function.
+#[derive(Default)]
+pub(super) struct RedZone {
+    /// Whether an address in it is taken.
+    is_taken: bool,
+    /// Whether the stack pointer moves.
+    moves: bool,
+}
+
+impl RedZone {
+    /// Notes what an instruction of the function does.
+    pub(super) fn add(&mut self, instruction: &Instruction) {
+        let is_of_stack = |n: u32| {
+            instruction.op_kind(n) == OpKind::Register
+                && instruction.op_register(n).full_register() == Register::RSP
+        };
+        let is_return = instruction.flow_control() == FlowControl::Return;
+        self.moves |=
+            instruction.is_stack_instruction() && !is_return || instruction.op_count() > 0 && is_of_stack(0);
+        self.is_taken |= instruction.mnemonic() == Mnemonic::Lea
+            && instruction.memory_base() == Register::RSP
+            && (instruction.memory_displacement64() as i64) < 0;
+    }
+
+    /// Whether the functions to which this one jumps may be given data below the stack pointer.
+    pub(super) fn is_passed_on(&self) -> bool {
+        self.is_taken && !self.moves
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,11 @@ impl Rows {
         has(&self.bare, address).is_some() || self.bare_jumps.contains(&address)
     }
 
+    /// Whether the stack at `address` is known to be another than at a function's entry.
+    pub(crate) fn has_frame(&self, address: u64) -> bool {
+        has(&self.described, address).is_some() && !self.is_bare(address)
+    }
+
     /// Whether a frame description that begins before `address` has another stack there than at a
     /// function's entry: jumps lead there, with a frame already set up.
     pub(crate) fn is_within_frame(&self, address: u64) -> bool {

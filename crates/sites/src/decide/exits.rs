@@ -212,7 +212,8 @@ impl<'a, 'd> Exits<'a, 'd> {
         leavings
             .filter(|leaving| leaving.to == To::PointerOrWithin)
             .try_for_each(|leaving| stays(leaving.at))?;
-        Ok(unresolved.is_none() && self.file.rows.unread.binary_search(&start).is_err())
+        let is_resolved = unresolved.is_none() && !self.file.computed_into.contains_key(&n);
+        Ok(is_resolved && self.file.rows.unread.binary_search(&start).is_err())
     }
 
     /// Returns all regions of a function or part that jumps displace.

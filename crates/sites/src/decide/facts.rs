@@ -8,7 +8,7 @@ use iced_x86::Instruction;
 use object::LittleEndian as Le;
 
 use crate::address::Svma;
-use crate::code::branches::{Branches, Places};
+use crate::code::branches::{Branches, Passed, Places, To};
 use crate::code::decode::{LONGEST, decoder};
 use crate::code::movable::ends;
 use crate::code::nops::skip_endbr;
@@ -50,6 +50,13 @@ pub(crate) struct FileFacts<'a, 'd> {
     /// Functions that jump to an exported function of the file through a linker's stub, by that
     /// function's address.
     pub exported_callees: BTreeMap<u64, Vec<u64>>,
+    /// Jumps from a function with a frame on the stack to another place, by that place.
+    pub jumps_with_frame: BTreeMap<u64, u64>,
+    /// Functions behind whose beginning a computed jump of another function may lead, by index,
+    /// each with the jump.
+    pub computed_into: BTreeMap<usize, u64>,
+    /// Functions that may get data in the red zone of another, by address, each with the jump.
+    pub red_zones: BTreeMap<u64, u64>,
     /// The program's entry point.
     pub entry: u64,
     /// The virtual machine in the file.
@@ -105,6 +112,47 @@ fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
     };
     let some = scope.map(|scope| read(&|address| !scope.areas.contain(address)));
     some.filter(|some| !some.is_empty()).unwrap_or_else(|| read(&|_| false))
+}
+
+/// Returns the jumps out of functions that have a frame on the stack, by their destination.
+fn jumps_with_frame(
+    functions: &[Function],
+    branches: &Branches,
+    rows: &Rows,
+    parts: &Parts,
+) -> BTreeMap<u64, u64> {
+    // Behind a call that does not return, gcc lets dead code jump to the end of another part of its
+    // function, where the next function may begin.
+    let is_dead = |to: u64, at: u64| {
+        let Ok(n) = functions.binary_search_by_key(&Svma(to), |function| function.address) else {
+            return true;
+        };
+        let from = lookup::index_at(functions, at);
+        let before = n.checked_sub(1).filter(|before| Some(*before) != from);
+        before.zip(from).is_some_and(|(before, from)| parts.group(from).contains(&before))
+    };
+    let jumps = branches.leavings.iter().filter_map(|leaving| match leaving.to {
+        To::Address(to) | To::If(to) => Some((to, leaving.at)),
+        _ => None,
+    });
+    jumps.filter(|(to, at)| rows.has_frame(*at) && !is_dead(*to, *at)).collect()
+}
+
+impl FileFacts<'_, '_> {
+    /// Returns an indirect jump that may lead to any instruction of a function or of its parts.
+    pub(crate) fn unresolved_jump_into(&self, n: usize) -> Option<u64> {
+        self.parts.group(n).into_iter().find_map(|member| {
+            let (start, next) = self.ranges[member];
+            let own = self.branches.unresolved(start, next.min(self.image.section_end(start)));
+            own.or_else(|| self.computed_into.get(&member).copied())
+        })
+    }
+
+    /// Whether a function is one without unwinding information in a file that has such: compilers
+    /// write it.
+    pub(crate) fn is_hand_written(&self, address: u64) -> bool {
+        !self.frames.is_empty() && !self.frames.contains_key(&address)
+    }
 }
 
 impl<'a, 'd> FileFacts<'a, 'd> {
@@ -176,6 +224,10 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
         let ranges = starts.iter().copied().zip(ends).collect();
         let (lost, argument_pops) = (BTreeMap::new(), BTreeMap::new());
+        let jumps_with_frame = jumps_with_frame(functions, &branches, &rows, &parts);
+        let into = |passed: &Passed| Some((lookup::index_at(functions, passed.to)?, passed.at));
+        let computed_into = branches.computed.iter().filter_map(into).collect();
+        let red_zones = branches.red_zones.iter().map(|passed| (passed.to, passed.at)).collect();
         let entry = image.header.e_entry.get(Le);
         FileFacts {
             image,
@@ -190,6 +242,9 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             lost,
             argument_pops,
             exported_callees: BTreeMap::new(),
+            jumps_with_frame,
+            computed_into,
+            red_zones,
             entry,
             machine: machines::inside(image),
             int3: false,

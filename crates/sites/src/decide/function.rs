@@ -59,12 +59,31 @@ pub(super) fn has_odd_stack(facts: &FunctionFacts<'_>) -> Option<Reason> {
     is_part.then_some(Reason::OddStack)
 }
 
+/// Whether a function jumps there with its frame on the stack, so that the word on top of the stack
+/// is no return address: gcc's `__x86_indirect_thunk_rax` serves calls and jumps.
+pub(super) fn is_entered_with_frame(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let FunctionFacts { file, at, address, .. } = *facts;
+    let jump = file.jumps_with_frame.range(address..=at).next();
+    jump.map(|(_, from)| Reason::EnteredWithFrame { at: *from })
+}
+
 /// Whether it reads data that another function has left in its red zone.
 pub(super) fn reads_red_zone(facts: &FunctionFacts<'_>) -> Option<Reason> {
     let FunctionFacts { file, at, end, .. } = *facts;
     let code = file.image.tail(at, end.saturating_sub(at));
     let pc = red_zone::reads_unwritten(code, at)?;
     Some(Reason::ReadsRedZone { at: pc })
+}
+
+/// Whether a function jumps there that has taken the address of data in its red zone. Compilers
+/// pass no such data on.
+pub(super) fn may_get_red_zone(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let FunctionFacts { file, at, address, .. } = *facts;
+    if file.frames.contains_key(&address) {
+        return None;
+    }
+    let jump = file.red_zones.range(address..=at).next();
+    jump.map(|(_, from)| Reason::GetsRedZone { at: *from })
 }
 
 /// Whether it is not proven to be a function. Code without references never runs, unless an

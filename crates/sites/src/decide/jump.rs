@@ -70,12 +70,7 @@ pub(super) fn is_landed_in_by_unresolved_jump(prologue: &PrologueFacts<'_>) -> O
     if first.len() as u64 >= JUMP || matches!(function.watch, Some(Watch::NonlocalExit(_))) {
         return None;
     }
-    let mut members = file.parts.group(n).into_iter();
-    let unresolved = members.find_map(|member| {
-        let (start, next) = file.ranges[member];
-        file.branches.unresolved(start, next.min(file.image.section_end(start)))
-    });
-    unresolved.map(|jump| Reason::IndirectJumpInside { at: jump })
+    file.unresolved_jump_into(n).map(|jump| Reason::IndirectJumpInside { at: jump })
 }
 
 /// A write within one page is whole even if the writer is killed.

@@ -59,6 +59,16 @@ pub(super) fn may_throw_out_of_line(facts: &FunctionFacts<'_>) -> Option<Reason>
     facts.file.rows.faults_throw.then_some(Reason::FaultThrows)
 }
 
+/// Whether data may lie behind a call: the callee then goes on behind the data. What is decoded
+/// there may not be the instructions in front of an exit.
+pub(super) fn may_have_data_behind_calls(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let FunctionFacts { file, address, function, .. } = *facts;
+    // Go's compiler and the assembler of a virtual machine write no unwinding information, either.
+    let is_of_go = function.form().is_some_and(SiteForm::is_of_go);
+    let is_hand_written = !is_of_go && file.machine.is_none() && file.is_hand_written(address);
+    (is_hand_written && file.branches.calls(address)).then_some(Reason::DataBehindCalls)
+}
+
 pub(super) fn runs_on(facts: &FunctionFacts<'_>) -> Option<Reason> {
     facts.file.branches.runs_on(facts.address).then_some(Reason::RunsOn)
 }

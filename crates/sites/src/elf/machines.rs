@@ -6,22 +6,38 @@
 use std::fs::File;
 
 use memchr::memmem;
+use object::elf::{self, Dyn64};
 use object::read::ReadCache;
-use object::{Object, ObjectSection};
+use object::{LittleEndian as Le, Object, ObjectSection};
 
-use super::image::Image;
+use super::dynamic::{Dynamic, whole};
+use super::image::{Image, string};
 
 /// Strings in the data of each machine, stripped or not: V8's name for the entry from generated
 /// code into C++, and the tables that HotSpot exports for its debugger.
 const MARKS: [(&str, &[u8]); 2] = [("V8", b"CEntry_Return1"), ("HotSpot", b"gHotSpotVMStructs")];
+/// Symbol of the files into which Mono has compiled code ahead of time. Mono's runtime finds the
+/// callers of this code by return addresses, and unwinds it by tables of its own.
+const MONO: &[u8] = b"mono_aot_file_info";
 
-/// Returns the virtual machine that a file contains.
+/// Returns the virtual machine whose code or runtime a file contains.
 pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
-    let finders = MARKS.map(|(name, mark)| (name, memmem::Finder::new(mark)));
+    let marks = [MARKS[0], MARKS[1], ("Mono", MONO)];
+    let finders = marks.map(|(name, mark)| (name, memmem::Finder::new(mark)));
     let data = image.segments.iter().filter(|segment| !segment.executable);
     data.map(|segment| image.tail(segment.address.0, segment.file_size))
-        .find_map(|data| finders.iter().find(|(_, finder)| finder.find(data).is_some()))
+        .flat_map(|data| finders.iter().filter(move |(_, finder)| finder.find(data).is_some()))
         .map(|(name, _)| *name)
+        // Mono's runtime has the name, too, and not the symbol.
+        .find(|name| *name != "Mono" || is_compiled_by_mono(image))
+}
+
+fn is_compiled_by_mono(image: &Image<'_>) -> bool {
+    let dynamic = Dynamic::parse(image, &mut Vec::new());
+    dynamic.symbols.iter().any(|symbol| {
+        symbol.st_shndx.get(Le) != elf::SHN_UNDEF
+            && string(dynamic.strings, symbol.st_name.get(Le), MONO.len() + 1) == Some(MONO)
+    })
 }
 
 /// Functions that SBCL's runtime exports, as its table of names has them.
@@ -39,6 +55,22 @@ pub enum ReturnsStay {
     CollectsCode,
     /// A sanitizer uses the memory in which the return addresses would be kept.
     Sanitizer,
+    /// Exceptions are thrown by libunwind instead of libgcc: it stores the place where a function
+    /// catches one in the memory of a return address, which does not exist for stubs.
+    Unwinder,
+}
+
+/// Beginnings of the file names of unwinders: libunwind's, LLVM's of the same name, and libgcc's.
+const UNWINDERS: [&[u8]; 3] = [b"libunwind.so.8", b"libunwind.so", b"libgcc_s.so"];
+
+/// Whether a program takes libunwind's unwinder: the first needed library that has one decides.
+/// `table` and `names`: its dynamic section, and the strings of that.
+fn throws_by_libunwind(table: &[u8], names: &[u8]) -> bool {
+    let needed = whole::<Dyn64<Le>>(table).iter().filter(|entry| entry.d_tag.get(Le) == elf::DT_NEEDED);
+    let needed = needed.filter_map(|entry| names.get(usize::try_from(entry.d_val.get(Le)).ok()?..));
+    let mut unwinders =
+        needed.filter_map(|name| UNWINDERS.iter().position(|unwinder| name.starts_with(unwinder)));
+    unwinders.next() == Some(0)
 }
 
 impl ReturnsStay {
@@ -51,6 +83,10 @@ impl ReturnsStay {
         if LISP.iter().all(|name| has(name)) {
             return Some(ReturnsStay::CollectsCode);
         }
-        SHADOWS.iter().any(|name| has(name)).then_some(ReturnsStay::Sanitizer)
+        if SHADOWS.iter().any(|name| has(name)) {
+            return Some(ReturnsStay::Sanitizer);
+        }
+        let table = object.section_by_name(".dynamic").and_then(|section| section.data().ok())?;
+        throws_by_libunwind(table, names).then_some(ReturnsStay::Unwinder)
     }
 }

@@ -39,9 +39,21 @@ fn only_entries(why: ReturnsStay) -> &'static str {
         ReturnsStay::CollectsCode => {
             "the program's collector finds code by return addresses on stacks: of functions that need a return stub only entries are recorded, and no returns or times"
         }
+        ReturnsStay::Unwinder => {
+            "the program throws exceptions by libunwind, which cannot pass return stubs: of functions that need one only entries are recorded, and no returns or times"
+        }
         ReturnsStay::Sanitizer => {
             "the program's sanitizer uses the memory where calltap would keep return addresses: only entries are recorded, and no returns or times"
         }
+    }
+}
+
+/// Returns the reason why values of functions are not read whose returns are not recorded.
+fn without_values(why: ReturnsStay) -> ValueReason {
+    match why {
+        ReturnsStay::CollectsCode => ValueReason::CollectedCode,
+        ReturnsStay::Sanitizer => ValueReason::ShadowMemory,
+        ReturnsStay::Unwinder => ValueReason::ThrowsByLibunwind,
     }
 }
 
@@ -108,7 +120,9 @@ impl Values {
 fn needs_shadow_stack(hooks: HookSet, function: &Function, why: ReturnsStay) -> bool {
     hooks.returns()
         && match why {
-            ReturnsStay::CollectsCode => matches!(function.returns, Returns::Stub(_)),
+            ReturnsStay::CollectsCode | ReturnsStay::Unwinder => {
+                matches!(function.returns, Returns::Stub(_))
+            }
             ReturnsStay::Sanitizer => !hooks.knows_goroutine(),
         }
 }
@@ -341,10 +355,7 @@ impl<'a> Planner<'a> {
                     && let Some(why) = returns_stay
                     && needs_shadow_stack(site_request.hook_set, function, why)
                 {
-                    site_request.leave_returns_out(match why {
-                        ReturnsStay::CollectsCode => ValueReason::CollectedCode,
-                        ReturnsStay::Sanitizer => ValueReason::ShadowMemory,
-                    });
+                    site_request.leave_returns_out(without_values(why));
                     values.borrow_mut().without_stubs.0 = Some(why);
                 }
                 values.borrow_mut().note(&site_request, function);
