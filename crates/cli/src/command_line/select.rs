@@ -26,7 +26,7 @@ pub fn words(given: &Arguments) -> Result<Selection> {
         Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
     if given.is_set("libcalls") && given.text("discovery").as_deref() == Some("first-call") {
         bail!(
-            "--libcalls and --discovery first-call exclude each other: the linker's stubs are known at load"
+            "--libcalls and --discovery first-call exclude each other: calls into libraries are known at load"
         );
     }
     let mut words = Selection { futures, int3, libcalls: given.is_set("libcalls"), ..words };

@@ -186,7 +186,7 @@ pub const PYTHON: Flag = many(value(
 pub const LIBCALLS: Flag = switch(
     "libcalls",
     None,
-    "Also trace the program's calls into libraries, at its PLT stubs, but nothing inside the libraries; -N excludes functions (docs/guides/unmodified.md).",
+    "Also trace the program's calls into libraries, but nothing inside the libraries; -N excludes functions (docs/guides/unmodified.md).",
 );
 
 pub const ALLOW_INT3: Flag = switch(
