@@ -102,9 +102,9 @@ pub mod step {
     /// The arguments from register n on are those of prctl. If they forbid the thread to read the
     /// time stamp counter, no hook of the thread reads it from here on.
     pub const FORBID: u8 = 18;
-    /// Records the call only if code between the two constants made it: the return address lies
-    /// there, or is replaced, as a traced function left by a jump. A function with this step itself
-    /// does not count as one of that code.
+    /// Records the call only if code between the two constants makes it. That is so if the return
+    /// address lies there; or if it is a stub's, as a traced function has jumped here, unless the
+    /// program of that function has this step, too: then it is a library's.
     pub const CALLER: u8 = 19;
 }
 

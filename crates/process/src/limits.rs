@@ -47,27 +47,30 @@ pub fn check_mappings(target: &Target) -> Result<(), Reason> {
     }
 }
 
-/// Fails if a process may map less address space than this, in bytes. It is not changed then: what
-/// an attempt has mapped cannot always be unmapped.
-pub fn check_address_space(target: &Target, bytes: u64) -> Result<(), Reason> {
-    let limits = fs::read_to_string(proc::place(target.pid).join("limits")).unwrap_or_default();
-    let status = proc::status(target.pid).unwrap_or_default();
-    let used = status.kib("VmSize").unwrap_or(0) << 10;
-    match soft_limit(&limits, "Max address space") {
-        Some(most) if used.saturating_add(bytes) > most => Err(Reason::NoMemory),
-        _ => Ok(()),
-    }
+/// Memory that a process must be able to map, in bytes.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    /// Address space.
+    pub address_space: u64,
+    /// Private and writable memory.
+    pub data: u64,
 }
 
-/// Fails if a process may map fewer bytes of its own, private and writable, than this. As for
-/// [`check_address_space`].
-pub fn check_data(target: &Target, bytes: u64) -> Result<(), Reason> {
+/// Fails if the limits of a process leave it less memory than this. It is not changed then: what an
+/// attempt has mapped cannot always be unmapped.
+pub fn check_memory(target: &Target, wanted: Memory) -> Result<(), Reason> {
     let limits = fs::read_to_string(proc::place(target.pid).join("limits")).unwrap_or_default();
     let status = proc::status(target.pid).unwrap_or_default();
-    let used = status.kib("VmData").unwrap_or(0) << 10;
-    match soft_limit(&limits, "Max data size") {
-        Some(most) if used.saturating_add(bytes) > most => Err(Reason::NoData),
-        _ => Ok(()),
+    let is_exceeded = |limit: &str, used: &str, wanted: u64| {
+        let used = status.kib(used).unwrap_or(0) << 10;
+        soft_limit(&limits, limit).is_some_and(|most| used.saturating_add(wanted) > most)
+    };
+    if is_exceeded("Max data size", "VmData", wanted.data) {
+        return Err(Reason::NoData);
+    }
+    match is_exceeded("Max address space", "VmSize", wanted.address_space) {
+        true => Err(Reason::NoMemory),
+        false => Ok(()),
     }
 }
 
@@ -96,7 +99,7 @@ fn exhausted(target: &Target) -> Option<Reason> {
         return Some(Reason::NoFiles);
     }
     // A mapping is as long as the agent's file, or as its memory.
-    if let Err(reason) = check_data(target, AGENT).and_then(|()| check_address_space(target, AGENT)) {
+    if let Err(reason) = check_memory(target, Memory { address_space: AGENT, data: AGENT }) {
         return Some(reason);
     }
     let locked = target.locked_memory();

@@ -19,11 +19,9 @@ const ONCE: Duration = Duration::from_millis(1);
 /// How long to look for a thread that may call the dynamic linker if the agent can be placed
 /// instead.
 const UNLOCKED: Duration = Duration::from_secs(1);
-/// Least address space that the agent takes, with the memory of its session, in bytes.
-const ADDRESS_SPACE: u64 = (3 * stub::REGION + stub::VENEERS + CHUNKS_AT) as u64;
-/// Least memory of its own, private and writable, that a process with a session has mapped, in
-/// bytes: the largest part are shadow stacks.
-const DATA: u64 = 40 << 20;
+/// Least memory that a process with a session maps. Most of its own memory are shadow stacks.
+const MEMORY: limits::Memory =
+    limits::Memory { address_space: (3 * stub::REGION + stub::VENEERS + CHUNKS_AT) as u64, data: 40 << 20 };
 /// Functions of the C library to call. Before glibc 2.34, `dlopen` and `dlclose` have the names
 /// behind them.
 const LIBC: [&str; 6] = ["dlopen", "__libc_dlopen_mode", "dlclose", "__libc_dlclose", "dlerror", "munmap"];
@@ -70,8 +68,7 @@ pub(super) fn stop_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> 
 fn loading_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> {
     let target = inferior.target;
     limits::check_mappings(target)
-        .and_then(|()| limits::check_address_space(target, ADDRESS_SPACE))
-        .and_then(|()| limits::check_data(target, DATA))
+        .and_then(|()| limits::check_memory(target, MEMORY))
         .map_err(|reason| target.refuse(reason))?;
     let first = first_objects(target.pid, &inferior.regions);
     let libc = Symbols::of(target.pid, &first, is_libc, |name| LIBC.contains(&name))

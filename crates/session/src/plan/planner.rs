@@ -49,6 +49,7 @@ use first_calls::FirstCalls;
 use site_requests::Values;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -97,11 +98,20 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Returns the known mapped files.
+    fn files(&self) -> impl Iterator<Item = &Mapped> {
+        let modules = self.modules.iter().filter(|module| !module.is_made());
+        modules.map(|module| &module.mapped).chain(&self.without_sites)
+    }
+
     /// Returns the addresses of the text of known files.
     fn known_text(&self) -> HashSet<u64> {
-        let modules = self.modules.iter().filter(|module| !module.is_made());
-        let files = modules.map(|module| &module.mapped).chain(&self.without_sites);
-        files.map(|file| file.text.1).collect()
+        self.files().map(|file| file.text.1).collect()
+    }
+
+    /// Returns the addresses between which the file with this inode is mapped.
+    fn range_of(&self, inode: u64) -> Option<Range<u64>> {
+        self.files().find(|file| file.file.1 == inode).map(|file| file.range.0..file.range.1)
     }
 
     /// Returns the names of the functions that wait until no thread is inside them.

@@ -43,7 +43,8 @@ pub(crate) struct Branches {
     pub argument_pops: Vec<u64>,
     /// Indirect jumps that may lead to any instruction of their function, in order.
     pub unresolved: Vec<u64>,
-    /// Addresses of code that functions with a computed jump form: the jump may lead behind them.
+    /// Computed jumps, each with code whose address its function forms: the jump may lead behind
+    /// that address.
     pub computed: Vec<Passed>,
     /// Jumps out of functions that have taken the address of data in their red zone.
     pub red_zones: Vec<Passed>,
@@ -60,7 +61,7 @@ pub(crate) struct Formed {
     pub to: u64,
 }
 
-/// A jump, and the code that it leads to with what its function has prepared.
+/// A jump out of a function, and the other code to which it may lead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     /// Address of the jump.
@@ -83,6 +84,14 @@ impl Leaving {
     /// Address of the first byte behind the instruction.
     pub(crate) fn end(&self) -> u64 {
         self.at + u64::from(self.length)
+    }
+
+    /// Returns the direct jump that the instruction is.
+    pub(crate) fn jump(&self) -> Option<Passed> {
+        match self.to {
+            To::If(to) | To::Address(to) => Some(Passed { at: self.at, to }),
+            _ => None,
+        }
     }
 
     /// Addresses where a rewritten exit may begin: the instruction itself, then the relocatable

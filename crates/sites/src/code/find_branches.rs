@@ -129,7 +129,7 @@ impl Function {
             found.calling.push(start);
         }
         if red_zone.is_passed_on() {
-            found.red_zones.extend(jumps_of(&found.leavings[leavings..]));
+            found.red_zones.extend(found.leavings[leavings..].iter().filter_map(Leaving::jump));
         }
         self.note_computed(image, (start, end), formed, found);
         // Without symbols, a "function" may be megabytes of code with as many jumps.
@@ -199,14 +199,6 @@ impl Function {
             _ => None,
         }
     }
-}
-
-/// Returns the direct jumps among instructions that leave a function.
-fn jumps_of(leavings: &[Leaving]) -> impl Iterator<Item = Passed> {
-    leavings.iter().filter_map(|leaving| match leaving.to {
-        To::If(to) | To::Address(to) => Some(Passed { at: leaving.at, to }),
-        _ => None,
-    })
 }
 
 /// Notes the addresses that an instruction forms or names. In a file that is not relocated

@@ -8,7 +8,7 @@ use iced_x86::Instruction;
 use object::LittleEndian as Le;
 
 use crate::address::Svma;
-use crate::code::branches::{Branches, Passed, Places, To};
+use crate::code::branches::{Branches, Leaving, Passed, Places};
 use crate::code::decode::{LONGEST, decoder};
 use crate::code::movable::ends;
 use crate::code::nops::skip_endbr;
@@ -114,7 +114,8 @@ fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
     some.filter(|some| !some.is_empty()).unwrap_or_else(|| read(&|_| false))
 }
 
-/// Returns the jumps out of functions that have a frame on the stack, by their destination.
+/// Returns the jumps from functions with a frame on the stack to the beginnings of others, by the
+/// addresses of these.
 fn jumps_with_frame(
     functions: &[Function],
     branches: &Branches,
@@ -123,19 +124,16 @@ fn jumps_with_frame(
 ) -> BTreeMap<u64, u64> {
     // Behind a call that does not return, gcc lets dead code jump to the end of another part of its
     // function, where the next function may begin.
-    let is_dead = |to: u64, at: u64| {
-        let Ok(n) = functions.binary_search_by_key(&Svma(to), |function| function.address) else {
-            return true;
-        };
+    let is_dead_or_part = |to: u64, at: u64| {
+        let found = functions.binary_search_by_key(&Svma(to), |function| function.address).ok();
+        let Some(n) = found.filter(|n| !functions[*n].is_part()) else { return true };
         let from = lookup::index_at(functions, at);
         let before = n.checked_sub(1).filter(|before| Some(*before) != from);
         before.zip(from).is_some_and(|(before, from)| parts.group(from).contains(&before))
     };
-    let jumps = branches.leavings.iter().filter_map(|leaving| match leaving.to {
-        To::Address(to) | To::If(to) => Some((to, leaving.at)),
-        _ => None,
-    });
-    jumps.filter(|(to, at)| rows.has_frame(*at) && !is_dead(*to, *at)).collect()
+    let jumps = branches.leavings.iter().filter_map(Leaving::jump);
+    let jumps = jumps.filter(|jump| rows.has_frame(jump.at) && !is_dead_or_part(jump.to, jump.at));
+    jumps.map(|jump| (jump.to, jump.at)).collect()
 }
 
 impl FileFacts<'_, '_> {

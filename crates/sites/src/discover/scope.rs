@@ -22,6 +22,7 @@ use super::parts::listed;
 use crate::code::branches::{Branches, Leaving, Places, To, between};
 use crate::code::nops;
 use crate::code::padding;
+use crate::code::return_address;
 use crate::code::search::{Areas, By, Reference, references};
 use crate::code::tables::{self, Tables};
 use crate::elf::image::Image;
@@ -101,6 +102,10 @@ impl Scope {
         for other in std::mem::take(&mut growing.others).into_values() {
             references.join(other.referring_to(|to| areas.contain(to) || data.contains(&to)));
         }
+        let is_wanted = |to: u64| wanted.iter().any(|n| starts[*n] == to);
+        if has_jump_with_frame(image, &references, is_wanted) {
+            return None;
+        }
         let (behind, members) = (growing.behind.into_iter().collect(), growing.members.into_keys().collect());
         Some(Scope { wanted, behind, members, areas, references })
     }
@@ -112,6 +117,19 @@ impl Scope {
         found.join(self.references.clone());
         found
     }
+}
+
+/// Whether a reference to a wanted function is a jump with a frame on the stack. Only the whole
+/// file tells which function that jump belongs to.
+fn has_jump_with_frame(image: &Image<'_>, references: &Branches, is_wanted: impl Fn(u64) -> bool) -> bool {
+    let jumps =
+        references.leavings.iter().filter(|leaving| leaving.jump().is_some_and(|jump| is_wanted(jump.to)));
+    let places: Vec<(u64, u64)> = jumps.map(|leaving| (leaving.at, leaving.end())).collect();
+    let end = places.iter().map(|(_, end)| *end).max();
+    end.is_some_and(|end| {
+        let rows = return_address::rows(image, Some(&Areas::new(places.clone(), end)));
+        places.iter().any(|(at, _)| rows.has_frame(*at))
+    })
 }
 
 /// Range from a function's beginning to the next one's, as far as the file has bytes.

@@ -22,17 +22,17 @@ const MONO: &[u8] = b"mono_aot_file_info";
 
 /// Returns the virtual machine whose code or runtime a file contains.
 pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
-    let marks = [MARKS[0], MARKS[1], ("Mono", MONO)];
-    let finders = marks.map(|(name, mark)| (name, memmem::Finder::new(mark)));
-    let data = image.segments.iter().filter(|segment| !segment.executable);
-    data.map(|segment| image.tail(segment.address.0, segment.file_size))
-        .flat_map(|data| finders.iter().filter(move |(_, finder)| finder.find(data).is_some()))
-        .map(|(name, _)| *name)
-        // Mono's runtime has the name, too, and not the symbol.
-        .find(|name| *name != "Mono" || is_compiled_by_mono(image))
+    let has = |mark: &[u8]| {
+        let mut data = image.segments.iter().filter(|segment| !segment.executable);
+        let finder = memmem::Finder::new(mark);
+        data.any(|segment| finder.find(image.tail(segment.address.0, segment.file_size)).is_some())
+    };
+    let marked = MARKS.iter().find(|(_, mark)| has(mark)).map(|(name, _)| *name);
+    // Mono's runtime has the name, too, and not the symbol.
+    marked.or_else(|| (has(MONO) && defines_mono_symbol(image)).then_some("Mono"))
 }
 
-fn is_compiled_by_mono(image: &Image<'_>) -> bool {
+fn defines_mono_symbol(image: &Image<'_>) -> bool {
     let dynamic = Dynamic::parse(image, &mut Vec::new());
     dynamic.symbols.iter().any(|symbol| {
         symbol.st_shndx.get(Le) != elf::SHN_UNDEF

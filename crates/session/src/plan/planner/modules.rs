@@ -25,9 +25,7 @@ use calltap_sites::{Binary, CallsWithoutStub, Discovery, NONLOCAL_EXITS, SiteKin
 use calltap_trace::{Module, Record};
 use std::fs::File;
 use std::mem;
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -268,7 +266,12 @@ impl<'a> Planner<'a> {
             self.see_modules_once(index, pid, fresh, regions, records);
             let untraceable = untraceable_calls(&self.files.candidates);
             let unseen = self.misses_calls_of_callbacks().then(|| UNSEEN_CALLS.to_owned());
-            untraceable.into_iter().chain(unseen).for_each(|text| self.warn(&text, records));
+            for text in untraceable.into_iter().chain(unseen) {
+                // Programs that are executed later call other functions.
+                if !self.warnings.contains(&text) {
+                    self.warn(&text, records);
+                }
+            }
         }
     }
 
@@ -398,16 +401,8 @@ fn untraceable_calls(candidates: &Candidates) -> Option<String> {
 }
 
 /// Returns the inode of a process's program.
-fn program_of(pid: u32) -> Option<u64> {
+pub(super) fn program_of(pid: u32) -> Option<u64> {
     std::fs::metadata(proc::program_link(pid)).ok().map(|meta| meta.ino())
-}
-
-/// Returns the addresses between which a process has mapped its program. `session`: as for
-/// [`mapped`].
-pub(super) fn range_of_program(pid: u32, session: &Path) -> Option<Range<u64>> {
-    let program = program_of(pid)?;
-    let files = mapped(&maps::read(pid).ok()?, session);
-    files.iter().find(|file| file.file.1 == program).map(|file| file.range.0..file.range.1)
 }
 
 /// Returns the trace's description of a module, which does not have a number yet.

@@ -1,7 +1,7 @@
 //! Requests for the functions of a process: evaluates the selection, and has modules create sites
 //! and stubs.
 
-use super::modules::range_of_program;
+use super::modules::program_of;
 use super::{Files, Planner};
 use crate::error::Error;
 use crate::plan::loaded::ProcessModule;
@@ -310,8 +310,9 @@ impl<'a> Planner<'a> {
         let (pid, orders_threads, counter) =
             (self.pid_of(index), self.orders_threads(), self.shared.control().reads_tsc());
         let returns_stay = self.files.returns_stay(pid);
-        let program = self.policy.libcalls.then(|| range_of_program(pid, self.directory.inside())).flatten();
         let Some(process) = self.processes.get_mut(&index) else { return };
+        let program = program_of(pid).filter(|_| self.policy.libcalls);
+        let program = program.and_then(|inode| process.range_of(inode));
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.files.types), RefCell::new(&mut self.values));
             let interpreters = RefCell::new(&mut self.files.interpreters);
