@@ -174,6 +174,9 @@ fn a_tracer_that_ends_before_a_signal_is_delivered_leaves_the_signal_to_the_thre
         wait_until(|| matches!(wait::poll(tid), Report::Signal(libc::SIGUSR1)));
     });
     assert_eq!(reported, Some(()));
+    // The tracer has sent its result, but may still exist. Until it has ended, a wait of this
+    // thread would take the report of the stop, and with it the signal.
+    wait_until(|| Status::of(tid).is_ok_and(|status| status.tracer().is_none()));
     let start = Instant::now();
     while child.try_wait().expect("a child").is_none() && start.elapsed() < LIMIT {
         thread::sleep(Duration::from_millis(1));
