@@ -6,7 +6,7 @@
 use crate::record::record_at;
 use crate::state::Session;
 use calltap_abi::event::code;
-use calltap_abi::nonlocal::{IS_MANGLED, KEY_AT, OFFSET, ROTATED};
+use calltap_abi::nonlocal::{CODE, IS_MANGLED, KEY_AT, OFFSET, ROTATED};
 use calltap_abi::stub;
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
@@ -26,7 +26,8 @@ pub extern "C" fn exits(_: u32, object: u64, stub: u64, _: u64) -> u8 {
     // A call pushes its return address below the stack pointer.
     let slot = stack_pointer.wrapping_sub(8);
     let in_stub = stub as u32 / stub::SIZE as u32 * stub::SIZE as u32;
-    record_at(session, in_stub | code::NONLOCAL, slot).into()
+    let code = program[CODE].load(Relaxed) as u32 & code::MASK;
+    record_at(session, in_stub | code, slot).into()
 }
 
 /// Returns the key of mangled pointers.

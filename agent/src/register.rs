@@ -6,7 +6,7 @@
 use crate::ring::{self, Full};
 use crate::state::{PARKED, PROCESS_BEFORE_FORK, Session, Thread, forget_context, in_data};
 use crate::{sys, tables, word};
-use calltap_abi::event::code;
+use calltap_abi::event::{code, is_nonlocal};
 use calltap_abi::{
     CHUNK_SIZE, Control, Image, NO_EVENTS, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub,
 };
@@ -236,9 +236,9 @@ pub fn lose(low: u32) {
     }
     let counter = match entry {
         Some(entry) if matches!(kind, code::EXIT | code::GO_EXIT) => &entry.lost_exits,
-        Some(entry) if kind == code::NONLOCAL => &entry.lost_jumps,
+        Some(entry) if is_nonlocal(kind) => &entry.lost_jumps,
         Some(entry) => &entry.lost_entries,
-        None if kind == code::NONLOCAL => return,
+        None if is_nonlocal(kind) => return,
         None => &session.control().lost_unregistered,
     };
     counter.fetch_add(1, Relaxed);

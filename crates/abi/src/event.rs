@@ -92,6 +92,9 @@ pub mod code {
     /// The thread is about to leave calls without their returns, by longjmp or for an exception.
     /// The slot is the one that the next call of the frame where it continues will have.
     pub const NONLOCAL: u32 = 11;
+    /// As [`NONLOCAL`], by the unwinder: the frame where the thread continues is a caller of all
+    /// frames that it leaves, while longjmp may also lead to another stack.
+    pub const UNWINDING: u32 = 14;
     /// Arguments, in front of the entry with the same site and tag.
     pub const ARGUMENTS: u32 = 8;
     /// Results, in front of the return with the same site and tag.
@@ -113,6 +116,11 @@ pub mod code {
     pub const EPOCH: u32 = 31;
     /// Bits of a word that hold the code.
     pub const MASK: u32 = 31;
+}
+
+/// Whether an event of this code tells that the thread leaves calls without their returns.
+pub fn is_nonlocal(code: u32) -> bool {
+    matches!(code, code::NONLOCAL | code::UNWINDING)
 }
 
 /// Whether an event of this code carries its caller.

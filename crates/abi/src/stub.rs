@@ -96,8 +96,8 @@ pub const GOROUTINE: u8 = 32;
 pub const PYTHON: u8 = 64;
 
 /// Bit: the function is not traced; its entry tells the agent something, by a program. The thread
-/// leaves calls without their returns ([`crate::nonlocal`]), and
-/// [`crate::event::code::NONLOCAL`] is recorded. With [`SMALL_STACK`], the function has the
+/// leaves calls without their returns ([`crate::nonlocal`]), which is recorded
+/// ([`crate::event::is_nonlocal`]). With [`SMALL_STACK`], the function has the
 /// arguments of prctl ([`crate::values::step::FORBID`]).
 pub const WATCH: u8 = 128;
 

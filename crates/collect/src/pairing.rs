@@ -39,10 +39,11 @@ mod stacks;
 mod unrecorded;
 
 use crate::raw::RawEvent;
-use calltap_abi::event::code;
+use calltap_abi::event::{code, is_nonlocal};
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
 pub(crate) use lost::ALL;
+use nonlocal::NonlocalExit;
 use own::OwnStack;
 use stacks::SuspendedStacks;
 pub(crate) use stacks::push_switch;
@@ -99,8 +100,8 @@ pub struct OpenCalls {
     /// Top of the next stack below, or its highest open frame: an entry at or below this slot is
     /// not called by the newest frame, as another stack begins there.
     floor: u64,
-    /// The slot of the last nonlocal exit, while the frames that it leaves may be open.
-    nonlocal: Option<u64>,
+    /// The last nonlocal exit, while the frames that it leaves may be open.
+    nonlocal: Option<NonlocalExit>,
     /// The outermost frame that was open when events were lost: its inner frames are not certain to
     /// be open.
     doubtful: Frame,
@@ -195,7 +196,7 @@ impl OpenCalls {
         if let Some((left, resumed)) = self.pass_nonlocal_exit(raw) {
             push_switch(raw.ticks, left, resumed, encoder);
         }
-        if raw.code() == code::NONLOCAL {
+        if is_nonlocal(raw.code()) {
             return false;
         }
         let PairedEvent { left, resumed, kind } = self.pair_event(raw.code(), frame_of(raw), raw.parent);
@@ -277,7 +278,7 @@ impl OpenCalls {
         let frame = frame_of(raw);
         match raw.code() {
             code::EXIT => self.frames[self.depth] != frame,
-            code::CALL | code::NONLOCAL => false,
+            code::CALL | code::NONLOCAL | code::UNWINDING => false,
             code => self.placed && (self.nonlocal.is_some() || self.left_by(frame, code) > 0),
         }
     }
@@ -352,7 +353,11 @@ impl OpenCalls {
         }
         let unrecorded = unrecorded + self.leave_other_stacks(frame, code);
         let next_to = self.next_to(frame, code);
-        let left = next_to.unwrap_or_else(|| self.below_all(frame, code)).max(self.ended_on_own(frame, code));
+        let below = || match code {
+            code::UNWINDING => self.left_by_unwinder(slot_of(frame)),
+            _ => self.below_all(frame, code),
+        };
+        let left = next_to.unwrap_or_else(below).max(self.ended_on_own(frame, code));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
         if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
             let back = self.suspended.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);

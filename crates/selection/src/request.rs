@@ -265,8 +265,9 @@ impl ParsedSelection {
     /// returns are recorded.
     fn watch(&self, function: &Function) -> Option<SiteRequest> {
         let hook_set = match function.watch? {
-            Watch::NonlocalExit(_) if self.selector.records_returns() => HookSet::NONLOCAL,
-            Watch::NonlocalExit(_) => return None,
+            Watch::NonlocalExit(_) | Watch::Unwinding(_) => {
+                self.selector.records_returns().then_some(HookSet::NONLOCAL)?
+            }
             Watch::Prctl { .. } => HookSet::PRCTL,
         };
         Some(SiteRequest {

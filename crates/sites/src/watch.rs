@@ -9,6 +9,8 @@ pub enum Watch {
     /// The thread leaves calls without their returns, up to the frame with the stack pointer in the
     /// object that the first argument points to.
     NonlocalExit(KeptPointer),
+    /// Nonlocal exit by the unwinder, which continues in a caller of the calls that it leaves.
+    Unwinding(KeptPointer),
     /// Arguments of prctl, which may forbid the thread to read the time stamp counter.
     Prctl {
         /// Number of arguments in front of them.

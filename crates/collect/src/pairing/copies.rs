@@ -4,7 +4,7 @@
 use super::stacks::SuspendedStacks;
 use super::{OpenCalls, frame_of, is_call_of, site_of};
 use crate::raw::RawEvent;
-use calltap_abi::event::code;
+use calltap_abi::event::{code, is_nonlocal};
 use calltap_trace::SiteId;
 
 /// Depth of open calls up to which a thread's calls are copied for children.
@@ -38,7 +38,7 @@ impl OpenCalls {
     /// Updates the open calls by an event, without encoding it.
     pub(crate) fn follow(&mut self, raw: RawEvent) {
         self.pass_nonlocal_exit(raw);
-        if raw.code() != code::NONLOCAL {
+        if !is_nonlocal(raw.code()) {
             self.pair_event(raw.code(), frame_of(raw), raw.parent);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{CLOSE, Frame, LARGEST_STACK, NEAR, OpenCalls, SEARCHED, distance_below, is_beside, is_tail};
 use super::{SLOTS, place_of, slot_of};
-use calltap_abi::event::code;
+use calltap_abi::event::{code, is_nonlocal};
 
 /// Returns the least distance of an entry below the frame that calls it. A nested call leaves all
 /// frames that share its slot open.
@@ -52,7 +52,7 @@ impl OpenCalls {
     /// searched usually. On one stack, frames lie the higher the older they are. A nonlocal exit
     /// may lead from another stack into the middle of many frames.
     fn searched(&self, frame: Frame, code: u32) -> usize {
-        if code == code::NONLOCAL {
+        if is_nonlocal(code) {
             return usize::MAX;
         }
         let distance = |back: usize| slot_of(frame).wrapping_sub(place_of(self.frames[self.depth - back]));

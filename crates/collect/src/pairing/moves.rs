@@ -20,7 +20,7 @@ impl OpenCalls {
         match raw.code() {
             code::EXIT => self.depth > 0 && !self.has(frame),
             // The next entry is where a nonlocal exit leads.
-            code::CALL | code::NONLOCAL => false,
+            code::CALL | code::NONLOCAL | code::UNWINDING => false,
             code => {
                 self.depth > 0
                     && !self.is_called_by_newest(frame, code)
@@ -76,7 +76,7 @@ impl OpenCalls {
         let frame = frame_of(raw);
         match raw.code() {
             code::EXIT => stack.iter().any(|open| is_call_of(*open, frame)),
-            code::CALL | code::NONLOCAL => false,
+            code::CALL | code::NONLOCAL | code::UNWINDING => false,
             _ => {
                 let distance = |open: &Frame| distance_to(*open, frame);
                 let nearest = |frames: &[Frame]| frames.iter().map(distance).min().unwrap_or(u64::MAX);

@@ -5,12 +5,25 @@
 //! return before the thread continues in that frame. So the frames below it are dead only from the
 //! next event on that the unwinder cannot have made: an entry, a return of a frame above them, or a
 //! return on another stack whose functions had called them.
+//!
+//! longjmp may also lead to another stack, whose frames have not called those of this one: a
+//! coroutine's, whose calls go on. The unwinder continues in a caller of all frames that it leaves.
+//! With `-fsplit-stack`, callers and callees lie on pieces of a stack that are anywhere.
 
 use super::{Frame, NEAR, OpenCalls, PairedEvent, SEARCHED, SLOT, distance_below, frame_of, is_beside};
 use super::{is_call_of, place_of, slot_of};
 use crate::raw::RawEvent;
-use calltap_abi::event::code;
+use calltap_abi::event::{code, is_nonlocal};
 use calltap_trace::SiteId;
+
+/// A nonlocal exit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NonlocalExit {
+    /// The slot that the next call of the frame where it continues will have.
+    slot: u64,
+    /// Code of the event.
+    code: u32,
+}
 
 impl OpenCalls {
     /// Notes a nonlocal exit, or ends the frames that the last one has left, if `raw` enters a
@@ -20,13 +33,13 @@ impl OpenCalls {
         let slot = slot_of(frame_of(raw));
         match raw.code() {
             code::EXIT | code::CALL => None,
-            code::NONLOCAL if !self.placed => None,
-            code::NONLOCAL => {
+            code if is_nonlocal(code) && !self.placed => None,
+            code if is_nonlocal(code) => {
                 // Of several on one stack, the outermost one counts.
-                let last = self.nonlocal.filter(|last| is_beside(*last, slot));
+                let last = self.nonlocal.filter(|last| is_beside(last.slot, slot));
                 let ended = if last.is_none() { self.end_or_forget(slot) } else { None };
-                let is_above = |last: u64| distance_below(last << SLOT, slot) <= NEAR;
-                self.nonlocal = Some(last.filter(|last| is_above(*last)).unwrap_or(slot));
+                let is_above = |last: &NonlocalExit| distance_below(last.slot << SLOT, slot) <= NEAR;
+                self.nonlocal = Some(last.filter(is_above).unwrap_or(NonlocalExit { slot, code }));
                 self.find_floor(slot);
                 ended
             }
@@ -47,7 +60,7 @@ impl OpenCalls {
     /// Pairs a return. Behind a nonlocal exit it may show that the thread has continued where that
     /// led, and that the frames below have ended.
     pub(super) fn pair_exit(&mut self, frame: Frame) -> PairedEvent {
-        let has_continued = self.nonlocal.is_some_and(|slot| self.has_continued(slot, frame));
+        let has_continued = self.nonlocal.is_some_and(|exit| self.has_continued(exit.slot, frame));
         let paired = self.pair_return(frame);
         if has_continued {
             self.forget_nonlocal_exit();
@@ -71,7 +84,7 @@ impl OpenCalls {
     fn is_elsewhere(&self, entered: u64) -> bool {
         let newest_first = self.frames[1..=self.depth].iter().rev().take(SEARCHED);
         let mut slots = newest_first.map(|frame| place_of(*frame)).chain([entered]);
-        self.nonlocal.is_some_and(|slot| slots.all(|other| !self.may_share_stack(slot, other)))
+        self.nonlocal.is_some_and(|exit| slots.all(|other| !self.may_share_stack(exit.slot, other)))
     }
 
     /// Whether two slots may lie on one stack: they are near, and no stack is known to begin
@@ -83,7 +96,7 @@ impl OpenCalls {
 
     /// Forgets the last nonlocal exit, and ends the suspended frames that it has left.
     fn forget_nonlocal_exit(&mut self) {
-        if let Some(slot) = self.nonlocal.take() {
+        if let Some(NonlocalExit { slot, .. }) = self.nonlocal.take() {
             self.suspended.end_below(slot);
             self.find_floor(place_of(self.frames[self.depth]));
         }
@@ -91,9 +104,19 @@ impl OpenCalls {
 
     /// Ends the frames that the last nonlocal exit has left.
     fn end_left_frames(&mut self) -> Option<(u32, Vec<SiteId>)> {
-        let slot: Frame = self.nonlocal.take()? << SLOT;
+        let NonlocalExit { slot, code } = self.nonlocal.take()?;
         self.find_floor(place_of(self.frames[self.depth]));
-        Some(self.leave_before(slot, code::NONLOCAL))
+        Some(self.leave_before(slot << SLOT, code))
+    }
+
+    /// Returns how many of the newest frames the unwinder has left that continues in a frame next
+    /// to none: those below it on its stack, and all that these have called, on whichever stack.
+    pub(super) fn left_by_unwinder(&self, slot: u64) -> usize {
+        let is_left = |open: &Frame| {
+            let place = place_of(*open);
+            distance_below(slot << SLOT, place) <= NEAR && self.may_share_stack(slot, place)
+        };
+        self.frames[1..=self.depth].iter().position(is_left).map_or(0, |outermost| self.depth - outermost)
     }
 }
 

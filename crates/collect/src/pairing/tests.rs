@@ -17,6 +17,7 @@ pub(super) fn check(calls: &str, expected: &str) {
             b'~' => (code::TAIL_ENTRY, &word[1..]),
             b'+' => (code::NESTED_ENTRY, &word[1..]),
             b'!' => (code::NONLOCAL, word),
+            b'^' => (code::UNWINDING, word),
             _ => (code::ENTRY, word),
         };
         let (name, at) = call.split_once('@').expect("f@N");
@@ -25,7 +26,7 @@ pub(super) fn check(calls: &str, expected: &str) {
         let (outside, resumed) = pass(&mut open, code, frame);
         got.extend((outside > 0).then(|| format!("-{outside}")));
         got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
-        if code == code::NONLOCAL {
+        if is_nonlocal(code) {
             continue;
         }
         let PairedEvent { left, resumed, kind } = open.pair_event(code, frame, 0);

@@ -2,7 +2,7 @@
 
 use super::{FAR, Frame, OpenCalls, TAIL, UNRECORDED, distance_below, is_tail, site_of};
 use crate::raw::RawEvent;
-use calltap_abi::event::code;
+use calltap_abi::event::{code, is_nonlocal};
 use calltap_trace::SiteId;
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,7 +19,7 @@ impl OpenCalls {
     pub fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
         let top = self.frames[self.depth];
         let shares = is_tail(raw.code()) && distance_below(top, raw.slot) == 0;
-        let enters = !matches!(raw.code(), code::EXIT | code::CALL | code::NONLOCAL);
+        let enters = !(matches!(raw.code(), code::EXIT | code::CALL) || is_nonlocal(raw.code()));
         // A call that shares its frame ends with the call that owns the frame.
         let is_one = enters && !shares && self.depth > 0 && top & TAIL == 0;
         is_one.then_some((top, site_of(top)))

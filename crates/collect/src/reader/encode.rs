@@ -7,7 +7,7 @@ use super::waiting::Waiting;
 use crate::governor::Rates;
 use crate::pairing;
 use crate::raw::{GoEvents, Goroutine, RawEvent, Sink};
-use calltap_abi::event::code;
+use calltap_abi::event::{code, is_nonlocal};
 use calltap_trace::Loss;
 
 /// The sink to which a cursor hands the events of a thread.
@@ -93,7 +93,7 @@ impl Sink for Encode<'_> {
         {
             return;
         }
-        if raw.code() != code::NONLOCAL {
+        if !is_nonlocal(raw.code()) {
             self.events += 1;
             self.exits += u64::from(raw.code() == code::EXIT);
             self.count_rates(&[raw], |raw| *raw);

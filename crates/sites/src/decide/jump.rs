@@ -67,7 +67,9 @@ pub(super) fn is_landed_in_by_unresolved_jump(prologue: &PrologueFacts<'_>) -> O
     let FunctionFacts { at, n, file, function, .. } = prologue.of;
     let first = decoder(file.image.tail(at, LONGEST), at).decode();
     // longjmp jumps to where setjmp was called.
-    if first.len() as u64 >= JUMP || matches!(function.watch, Some(Watch::NonlocalExit(_))) {
+    if first.len() as u64 >= JUMP
+        || matches!(function.watch, Some(Watch::NonlocalExit(_) | Watch::Unwinding(_)))
+    {
         return None;
     }
     file.unresolved_jump_into(n).map(|jump| Reason::IndirectJumpInside { at: jump })

@@ -36,18 +36,17 @@ pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Funct
     let jumps = if symbols.iter().any(is_jump) { restoring(image, functions) } else { Vec::new() };
     for symbol in symbols {
         let Some(name) = NONLOCAL_EXITS.iter().find(|name| name.as_bytes() == symbol.name) else { continue };
-        let kept = || match *name {
+        let watch = || match *name {
             SET_IP => {
                 let getter = symbols.iter().find(|symbol| symbol.name == GET_CFA)?;
-                returned_word(image, getter.address)
+                returned_word(image, getter.address).map(Watch::Unwinding)
             }
-            _ => restored_stack_pointer(image, symbol.address),
+            _ => restored_stack_pointer(image, symbol.address).map(Watch::NonlocalExit),
         };
         if let Entry::Vacant(place) = found.entry(symbol.address)
-            && let Some(stack_pointer) = kept()
+            && let Some(watch) = watch()
         {
-            place
-                .insert(Watched { address: Svma(symbol.address), watch: Watch::NonlocalExit(stack_pointer) });
+            place.insert(Watched { address: Svma(symbol.address), watch });
         }
     }
     found.extend(jumps.into_iter().map(|exit| (exit.address.0, exit)));

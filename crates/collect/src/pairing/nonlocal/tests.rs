@@ -53,6 +53,23 @@ fn a_nonlocal_exit_on_another_stack_leaves_the_frames_of_this_one_open() {
     check("m@1 f@2 h@100001 u@100002 p@100003 !@3 /p@100003 a@3 /a@3 /f@2 /m@1", "1 -2 1 1 1");
 }
 
+/// An exception passes pieces of a stack that lie anywhere (`-fsplit-stack`), whose cleanups run on
+/// the piece that they leave.
+#[test]
+fn the_unwinder_leaves_only_the_frames_that_the_continuing_one_has_called() {
+    check(
+        "m@1 s@2 r@100001 f@100500 l@200001 /l@200001 ^@200000 u@200000 /u@200000 ^@100001 w@100001 /w@100001 /s@2 /m@1",
+        "1 1 -2 1 1 1",
+    );
+    // The cleanup is not recorded.
+    check("m@1 s@2 r@100001 f@100500 ^@200000 ^@100001 w@100001 /w@100001 /s@2 /m@1", "-2 1 1 1");
+    // The frame that catches is on the first piece, or is a recorded one.
+    check("m@1 s@2 r@100001 f@200001 ^@300000 ^@3 w@3 /w@3 /s@2 /m@1", "-2 1 1 1");
+    check("m@1 s@2 r@100001 f@200001 ^@100002 w@100002 /w@100002 /r@100001 /s@2 /m@1", "-1 1 1 1 1");
+    // No function of the piece where the thread continues is recorded: f may have called it.
+    check("m@1 s@2 f@200001 ^@100001 w@100001 /w@100001 /s@2 /m@1", "1 2 1");
+}
+
 /// A step of a random program of which not all functions are recorded.
 #[derive(Clone, Debug)]
 enum Partly {

@@ -8,6 +8,7 @@ use crate::plan::loaded::ProcessModule;
 use crate::plan::stubs::Stubs;
 use crate::python;
 use calltap_abi::Clock;
+use calltap_abi::event::code;
 use calltap_abi::nonlocal;
 use calltap_abi::stub::Style;
 use calltap_abi::values::{self, step};
@@ -168,8 +169,11 @@ fn request_evaluator(
 fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool) -> Option<()> {
     let only_watches = site_request.purpose == Purpose::Watch;
     let program = match function.watch {
-        Some(Watch::NonlocalExit(KeptPointer { offset, is_mangled })) if only_watches => {
-            let words = nonlocal::words(offset.into(), is_mangled).to_vec();
+        Some(watch @ (Watch::NonlocalExit(kept) | Watch::Unwinding(kept))) if only_watches => {
+            let KeptPointer { offset, is_mangled } = kept;
+            let unwinds = matches!(watch, Watch::Unwinding(_));
+            let code = if unwinds { code::UNWINDING } else { code::NONLOCAL };
+            let words = nonlocal::words(offset.into(), is_mangled, code).to_vec();
             Program { words, addresses: Vec::new(), captured: Arc::default(), left_out: Vec::new() }
         }
         Some(Watch::Prctl { behind }) if counter => {
