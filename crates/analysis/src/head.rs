@@ -2,6 +2,7 @@
 
 pub mod disabled;
 pub mod left_out;
+pub mod untraceable;
 
 use crate::sources::source::Source;
 use crate::tree::Totals;

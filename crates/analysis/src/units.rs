@@ -38,12 +38,17 @@ pub fn counted(number: u64, noun: &str) -> String {
 
 /// Names the first five: `a, b, c, d, e and 7 more`.
 pub fn first_names<T: AsRef<str>>(names: &[T]) -> String {
+    first_of(names, names.len() as u64)
+}
+
+/// Names the first five of `all`, some of which have no name in the list.
+pub fn first_of<T: AsRef<str>>(names: &[T], all: u64) -> String {
     const MOST: usize = 5;
     let first: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
     let shown = one_line(&first.join(", ")).into_owned();
-    match names.len().saturating_sub(MOST) {
+    match all.saturating_sub(first.len() as u64) {
         0 => shown,
-        more => format!("{shown} and {} more", count(more as u64)),
+        more => format!("{shown} and {} more", count(more)),
     }
 }
 

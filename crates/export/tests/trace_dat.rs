@@ -378,6 +378,7 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
         bias: 0x400000,
         range,
         unloaded_ticks: None,
+        untraceable: calltap_trace::Untraceable::default(),
     };
     source.meta.modules.push(module);
     site(&mut source, "new");

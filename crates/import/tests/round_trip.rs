@@ -42,6 +42,7 @@ pub(crate) fn original(directory: &Path) -> PathBuf {
         bias: 0,
         range: (0x1000, 0x2000),
         unloaded_ticks: None,
+        untraceable: calltap_trace::Untraceable::default(),
     };
     writer.record(&Record::Module(module)).unwrap();
     let site = |n: u32| Site {

@@ -47,6 +47,7 @@ fn write(
         bias: 0,
         range: (0x1000, 0x2000),
         unloaded_ticks: None,
+        untraceable: calltap_trace::Untraceable::default(),
     };
     writer.record(&Record::Module(module)).unwrap();
     let site = |(n, name): (u32, &&str)| Site {

@@ -160,8 +160,8 @@ impl Selector {
             return 0;
         }
         let reached = self.reached.get();
-        let by_name = function.is_on_demand()
-            || function.kind() == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
+        let by_name =
+            function.is_on_demand() || !function.has_room() && reached.is_some_and(|reached| reached.built);
         let has_words =
             |(filter, notrace): &(GlobSet, GlobSet)| !filter.is_empty() || excludes && !notrace.is_empty();
         if !self.filters.iter().any(has_words) {

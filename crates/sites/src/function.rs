@@ -117,9 +117,17 @@ impl Function {
         }
     }
 
-    /// Whether it can be traced, but only where a filter names it.
+    /// Whether only a filter that names it selects it.
     pub fn is_on_demand(&self) -> bool {
-        matches!(self.verdict, Verdict::Site { on_demand: true, .. })
+        matches!(
+            self.verdict,
+            Verdict::Site { on_demand: true, .. } | Verdict::Refused { on_demand: true, .. }
+        )
+    }
+
+    /// Whether it was built to be traced.
+    pub fn has_room(&self) -> bool {
+        !matches!(self.kind(), SiteKind::None | SiteKind::Prologue)
     }
 
     pub(crate) fn set_role(&mut self, role: Role) {
@@ -141,7 +149,7 @@ pub enum Verdict {
         kind: SiteKind,
         /// The bytes to patch.
         form: SiteForm,
-        /// Whether it is traced only where a filter names it: it was not built to be traced, like
+        /// Whether only a filter that names it selects it: it was not built to be traced, like
         /// thousands of others.
         on_demand: bool,
     },
@@ -151,13 +159,20 @@ pub enum Verdict {
         kind: SiteKind,
         /// The reason.
         reason: Reason,
+        /// As of a site.
+        on_demand: bool,
     },
 }
 
 impl Verdict {
+    /// The verdict on an entry that is no function.
+    pub(crate) fn no_function(reason: Reason) -> Verdict {
+        Verdict::refused(reason, false)
+    }
+
     /// The verdict on a function without room of a usable kind.
-    pub(crate) fn refused(reason: Reason) -> Verdict {
-        Verdict::Refused { kind: SiteKind::None, reason }
+    pub(crate) fn refused(reason: Reason, on_demand: bool) -> Verdict {
+        Verdict::Refused { kind: SiteKind::None, reason, on_demand }
     }
 
     /// The verdict on a function that was not built to be traced, from what the search of its
@@ -165,7 +180,7 @@ impl Verdict {
     pub(crate) fn unmodified(found: Result<SiteForm, Reason>, on_demand: bool) -> Verdict {
         match found {
             Ok(form) => Verdict::Site { kind: SiteKind::Prologue, form, on_demand },
-            Err(reason) => Verdict::refused(reason),
+            Err(reason) => Verdict::refused(reason, on_demand),
         }
     }
 }
@@ -187,9 +202,9 @@ impl Role {
         match self {
             Role::Function => Verdict::Open,
             Role::ColdPart(Some(function)) => {
-                Verdict::refused(Reason::ColdPartOf { function: function.clone() })
+                Verdict::no_function(Reason::ColdPartOf { function: function.clone() })
             }
-            Role::ColdPart(None) => Verdict::refused(Reason::ColdPart),
+            Role::ColdPart(None) => Verdict::no_function(Reason::ColdPart),
         }
     }
 }

@@ -234,6 +234,25 @@ reasons! {
 }
 
 impl Reason {
+    /// Whether the entry is called as a function, as far as is known.
+    pub fn is_of_function(&self) -> bool {
+        use Reason::*;
+        !matches!(
+            self,
+            ColdPart
+                | ColdPartOf { .. }
+                | SharedPart
+                | Label
+                | Unreached
+                | Profiler
+                | EntryPoint
+                | NoRoom
+                | Empty
+                | CutOff
+                | NoInstructions
+        )
+    }
+
     /// Returns the reason why only entries of a Go function are recorded, given the reason why its
     /// exits are not rewritten.
     pub(crate) fn of_go_function(self) -> Reason {

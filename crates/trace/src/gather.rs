@@ -98,7 +98,11 @@ fn make_printable(record: &mut Record) {
         }
         Record::Process(process) => one(&mut process.comm),
         Record::Thread(thread) => one(&mut thread.comm),
-        Record::Module(module) => one(&mut module.path),
+        Record::Module(module) => {
+            one(&mut module.path);
+            let named = module.untraceable.named.iter_mut();
+            named.for_each(|not| [&mut not.name, &mut not.code, &mut not.reason].into_iter().for_each(one));
+        }
         Record::Sites { sites } => {
             let names = |site: &mut Site| {
                 site.aliases.iter_mut().chain([&mut site.name, &mut site.kind]).for_each(one);

@@ -46,7 +46,7 @@ pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
     Busy, Captured, Detaching, DisabledByLimit, End, Future, FutureValues, GoStart, Kept, Loss, Meta, Module,
     Process, Profile, Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind,
-    Value, ValueForm,
+    Untraceable, UntraceableFunction, Value, ValueForm,
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{FunctionRules, Sieve, Sifting};

@@ -8,7 +8,7 @@ mod module;
 mod thread;
 mod values;
 
-pub use module::Module;
+pub use module::{Module, Untraceable, UntraceableFunction};
 pub use thread::{GoStart, Thread};
 pub use values::{Captured, Future, FutureValues, Value, ValueForm};
 

@@ -48,6 +48,7 @@ fn small(path: &Path) -> (Vec<u8>, Vec<Event>) {
             bias: 0,
             range: (0, 1),
             unloaded_ticks: None,
+            untraceable: calltap_trace::Untraceable::default(),
         }))
         .unwrap();
     writer.record(&sites(16)).unwrap();

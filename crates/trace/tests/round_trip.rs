@@ -263,6 +263,7 @@ fn records_come_back() {
         bias: 1 << 46,
         range: (1 << 46, (1 << 46) + 4096),
         unloaded_ticks: None,
+        untraceable: calltap_trace::Untraceable::default(),
     };
     let sites: Vec<Site> = (0..20_000).map(site).collect();
     let loss =

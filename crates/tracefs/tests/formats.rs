@@ -47,6 +47,7 @@ fn directory() -> Tracefs {
         bias: 0,
         range: (0, u64::MAX),
         unloaded_ticks: None,
+        untraceable: calltap_trace::Untraceable::default(),
     }));
     let listed = |(name, address, size): (&str, u64, u64)| Listed {
         function: name.into(),

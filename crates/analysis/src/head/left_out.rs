@@ -1,6 +1,6 @@
 //! Calls that a recording left out on purpose; every view reports them first.
 
-use super::disabled;
+use super::{disabled, untraceable};
 use crate::names::Names;
 use crate::sources::part::Part;
 use crate::sources::source::Source;
@@ -14,7 +14,7 @@ pub const KEY: &str = "left_out";
 
 /// Returns a sentence for each reason for which calls of a trace are missing on purpose: functions
 /// disabled by the overhead limit, rules for slow calls, conditions, which calls were to be kept,
-/// and functions that were not traced from the beginning.
+/// functions that were not traced from the beginning, and functions that cannot be traced.
 pub fn sentences(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
     let disabled = disabled::of_trace(meta, &Names::new(meta, false));
@@ -23,6 +23,11 @@ pub fn sentences(source: &dyn Source) -> Vec<String> {
 
 /// Returns the sentences except that about disabled functions.
 pub fn by_rules(source: &dyn Source) -> Vec<String> {
+    by_choice(source).into_iter().chain(untraceable::sentence(source.meta())).collect()
+}
+
+/// Returns the sentences except those about disabled and untraceable functions.
+pub(crate) fn by_choice(source: &dyn Source) -> Vec<String> {
     let meta = source.meta();
     let since = |ticks| source.to_ns(ticks).saturating_sub(Part::beginning(source));
     let kept = meta.kept.iter().map(|kept| kept_calls(kept, since));

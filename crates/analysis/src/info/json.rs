@@ -37,6 +37,8 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
                 "range": module.range,
                 "unloaded": module.unloaded_ticks.is_some(),
                 "functions": functions,
+                "untraceable": module.untraceable.named,
+                "untraceable_count": module.untraceable.count,
             })
         })
         .collect();

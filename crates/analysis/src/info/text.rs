@@ -2,10 +2,11 @@
 
 use super::{Entered, Options, active_ns, damage, sites_by_module};
 use crate::head::events_and_marks;
-use crate::head::left_out;
+use crate::head::{left_out, untraceable};
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};
+use calltap_names::demangle;
 use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, ThreadId, TracerKind};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -35,7 +36,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         }
         None => line(out, "end", "not recorded: the file is incomplete")?,
     }
-    for sentence in left_out::by_rules(source) {
+    for sentence in left_out::by_choice(source) {
         line(out, "kept", &sentence)?;
     }
     let names = Names::new(meta, options.linker_names);
@@ -69,6 +70,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     processes(meta, out)?;
     threads(source, &entered, out)?;
     modules(source, out)?;
+    untraceable(source, options, out)?;
     if options.sites {
         sites(meta, options, out)?;
     }
@@ -190,6 +192,27 @@ fn modules(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
         let build_id = module.build_id.as_deref().unwrap_or("-");
         let unloaded = if module.unloaded_ticks.is_some() { " (unloaded)" } else { "" };
         writeln!(out, "{:>9}  {build_id:<40}  {}{unloaded}", count(sites), one_line(&module.path))?;
+    }
+    Ok(())
+}
+
+/// Lists selected functions that cannot be traced.
+fn untraceable(source: &dyn Source, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let meta = source.meta();
+    let all = untraceable::number(meta);
+    if all == 0 {
+        return Ok(());
+    }
+    writeln!(out, "\n{} cannot be traced:", counted(all, "selected function"))?;
+    let mut told = 0;
+    for (module, function) in untraceable::named(meta) {
+        let name = if options.linker_names { function.name.clone() } else { demangle(&function.name) };
+        let module = module.path.rsplit('/').next().unwrap_or_default();
+        writeln!(out, "{} ({}): {}", one_line(&name), one_line(module), one_line(&function.reason))?;
+        told += 1;
+    }
+    if told < all {
+        writeln!(out, "... and {} more", count(all - told))?;
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ pub fn recording(text: &str) -> MemorySource {
         bias: 0x400000,
         range: (0x400000, 0x500000),
         unloaded_ticks: None,
+        untraceable: calltap_trace::Untraceable::default(),
     });
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (thread, events) = line.split_once(": ").expect("thread: events");

@@ -65,7 +65,11 @@ fn sentence(started: &Started) -> String {
             format!(": {} and {} in {modules}", first.join(", "), units::count(on as u64))
         }
     };
-    let untraceable = started.untraceable.as_ref().map(untraceable).unwrap_or_default();
+    let untraceable = match (&started.untraceable, started.untraced) {
+        (Some(found), _) => untraceable(found),
+        (None, 0) => String::new(),
+        (None, count) => format!("; {} cannot be traced", units::count(count)),
+    };
     let python = python(&started.python);
     format!("{functions} on{modules}{untraceable}{}{python}", elsewhere(&started.elsewhere))
 }
@@ -141,6 +145,9 @@ mod tests {
             &[],
             "2 functions on, in redis-check-rdb (redis-server is a link to it)",
         );
+        let module = ("a".to_owned(), 3);
+        let some = Started { modules: vec![module], untraced: 1200, ..Started::default() };
+        assert_eq!(sentence(&some), "3 functions on, in a; 1,200 cannot be traced");
         check(
             &[("haproxy", 1)],
             &[("SSL_*", "libssl.so.3", 476)],

@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     size: function.size,
                     kind: function.kind().name(),
                     traceable,
-                    on_demand: function.is_on_demand(),
+                    on_demand: traceable && function.is_on_demand(),
                     reason: text_of(function.reason()),
                     reason_code: function.reason().map(Reason::code),
                     exits: exits(function),
@@ -267,7 +267,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, names: &ListedNames) 
             Some(SiteForm::Trap { .. }) => write!(out, "  (by a breakpoint)")?,
             _ => {}
         }
-        if function.is_on_demand() {
+        if function.is_traceable() && function.is_on_demand() {
             write!(out, "  (if a filter names it)")?;
         }
         if !aliases.is_empty() {

@@ -187,7 +187,7 @@ fn several_processes_by_name_and_the_trace_before_is_kept() {
 }
 
 #[test]
-fn named_untraceable_functions_are_reported_at_start() {
+fn untraceable_functions_are_reported_at_start_and_in_views() {
     if !have("g++") {
         return skipped("g++");
     }
@@ -204,7 +204,21 @@ fn named_untraceable_functions_are_reported_at_start() {
     assert!(both.status.success(), "{}", both.stderr);
     let said = "1 function on, in short; not compute<char>(char): a jump needs 5 bytes, and it has ";
     assert!(both.stderr.contains(said), "{}", both.stderr);
-    // For globs, as for all functions, `calltap sites` has the reasons.
     let one = record("compute<double>");
     assert!(one.stderr.contains("1 function on, in short\n"), "{}", one.stderr);
+    let report = || calltap_run(&["report", &trace]).stdout;
+    assert!(!report().contains("cannot be traced"), "{}", report());
+    // Globs select thousands: the start line counts, and the views name the first.
+    let all = record("*compute*");
+    assert!(all.stderr.contains("1 function on, in short; 1 cannot be traced\n"), "{}", all.stderr);
+    let why = "1 selected function cannot be traced (compute<char>(char)): calls are missing, ";
+    assert!(report().starts_with(&format!("# {why}")), "{}", report());
+    let info = calltap_run(&["info", &trace]).stdout;
+    assert!(info.contains("\ncompute<char>(char) (short): a jump needs 5 bytes, and it has "), "{info}");
+    let json = calltap_run(&["info", &trace, "--json"]).stdout;
+    let json: serde_json::Value =
+        serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
+    let module = &json["modules"][0];
+    assert_eq!(module["untraceable_count"], 1, "{module}");
+    assert_eq!(module["untraceable"][0]["code"], "short", "{module}");
 }

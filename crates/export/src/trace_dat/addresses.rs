@@ -189,6 +189,7 @@ mod tests {
             bias: range.0,
             range,
             unloaded_ticks: None,
+            untraceable: calltap_trace::Untraceable::default(),
         }
     }
 

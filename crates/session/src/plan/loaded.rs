@@ -4,6 +4,7 @@ mod found;
 mod process_site;
 mod recalled;
 mod requested;
+mod untraceable;
 
 use crate::plan::journal::Entry;
 use crate::plan::modules::{Mapped, is_among};
@@ -14,7 +15,7 @@ use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
 use calltap_process::frames::Pushed;
 use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
-use calltap_sites::{Binary, Function, SiteForm, SiteKind};
+use calltap_sites::{Binary, Function, SiteForm, SiteKind, Svma};
 use calltap_trace::{Module, Record};
 use process_site::ProcessSite;
 use rustix::io::Errno;
@@ -54,6 +55,8 @@ pub(crate) struct ProcessModule {
     /// Start of the function that leads to the agent's watch of the dynamic linker; it is not
     /// traced.
     watched: Option<Avma>,
+    /// Addresses of the functions of which it was told that they cannot be traced.
+    told: BTreeSet<Svma>,
 }
 
 impl ProcessModule {
@@ -74,7 +77,7 @@ impl ProcessModule {
     ) -> ProcessModule {
         let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
         let (recorded, found, led, made, watched) = (false, HashMap::new(), false, None, None);
-        let unwritten = Vec::new();
+        let (unwritten, told) = (Vec::new(), BTreeSet::new());
         ProcessModule {
             mapped,
             record,
@@ -90,6 +93,7 @@ impl ProcessModule {
             made,
             unwritten,
             watched,
+            told,
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) fn refuse_profilers(functions: &mut [Function], profilers: &[Profiler
     for profiler in profilers {
         if let Ok(n) = functions.binary_search_by_key(&profiler.address, |function| function.address) {
             let kind = functions[n].kind();
-            functions[n].verdict = Verdict::Refused { kind, reason: Reason::Profiler };
+            functions[n].verdict = Verdict::Refused { kind, reason: Reason::Profiler, on_demand: false };
         }
     }
 }

@@ -53,7 +53,7 @@ impl Rooms<'_, '_> {
             }
         }
         let (kind, reason) = refused.unwrap_or((SiteKind::None, Reason::NoRoom));
-        function.verdict = Verdict::Refused { kind, reason };
+        function.verdict = Verdict::Refused { kind, reason, on_demand: false };
     }
 }
 

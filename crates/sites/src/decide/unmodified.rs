@@ -120,13 +120,14 @@ fn find_exits(file: &FileFacts<'_, '_>, functions: &mut [Function]) {
         workers::share(&file.wanted, |n| functions[*n].size, find).into_iter().flatten().collect();
     for (n, ((returns, form), refused)) in file.wanted.iter().zip(found) {
         let function = &mut functions[*n];
-        let Verdict::Site { kind: SiteKind::Prologue, form: at_entry, .. } = &mut function.verdict else {
+        let Verdict::Site { kind: SiteKind::Prologue, form: at_entry, on_demand } = &mut function.verdict
+        else {
             continue;
         };
         // A Go function never gets a return stub.
         let is_of_go = at_entry.is_of_go();
         if let (Returns::Stub(_), Some(reason), false) = (&returns, refused, is_of_go) {
-            function.verdict = Verdict::refused(reason);
+            function.verdict = Verdict::refused(reason, *on_demand);
             continue;
         }
         function.returns = match returns {

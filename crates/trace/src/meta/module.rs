@@ -23,6 +23,40 @@ pub struct Module {
     pub range: (u64, u64),
     /// Ticks when it was unloaded.
     pub unloaded_ticks: Option<u64>,
+    /// Selected functions that could not be traced.
+    #[serde(default, skip_serializing_if = "Untraceable::is_empty")]
+    pub untraceable: Untraceable,
+}
+
+/// Selected functions of a module that could not be traced: they have no calls in the trace, and
+/// their time counts as their callers'.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Untraceable {
+    /// Number of functions.
+    pub count: u64,
+    /// The first of them in the order of addresses, at most [`Untraceable::NAMED`].
+    pub named: Vec<UntraceableFunction>,
+}
+
+/// A function that could not be traced.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UntraceableFunction {
+    /// Linker symbol (views demangle it).
+    pub name: String,
+    /// Code of the reason, as `calltap sites --json` has it.
+    pub code: String,
+    /// The reason, a clause.
+    pub reason: String,
+}
+
+impl Untraceable {
+    /// Maximum number of named functions: a large library has thousands.
+    pub const NAMED: usize = 200;
+
+    /// Whether all selected functions were traced.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
 }
 
 impl Module {
@@ -37,6 +71,7 @@ impl Module {
             bias: 0,
             range: (0, 0),
             unloaded_ticks: None,
+            untraceable: Untraceable::default(),
         }
     }
 

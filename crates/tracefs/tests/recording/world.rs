@@ -54,6 +54,7 @@ impl World {
             bias: BASE,
             range: (BASE, BASE + 0x10000),
             unloaded_ticks: None,
+            untraceable: calltap_trace::Untraceable::default(),
         }));
         let address = |n: usize| 0x1000 + 0x100 * n as u64;
         let listed = |(n, name): (usize, &&str)| Listed {

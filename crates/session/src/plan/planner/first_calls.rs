@@ -279,6 +279,7 @@ fn find_call(
             bias: 0,
             range: mapped.range,
             unloaded_ticks: None,
+            untraceable: calltap_trace::Untraceable::default(),
         };
         modules.push(ProcessModule::made(mapped, record));
         modules.len() - 1

@@ -22,7 +22,7 @@ use calltap_selection::debug_files::{
 };
 use calltap_selection::{Candidates, Named, ReadModule};
 use calltap_sites::{Binary, CallsWithoutStub, Discovery, NONLOCAL_EXITS, SiteKind, Watch};
-use calltap_trace::{Module, Record};
+use calltap_trace::{Module, Record, Untraceable};
 use std::fs::File;
 use std::mem;
 use std::os::unix::fs::MetadataExt;
@@ -416,5 +416,6 @@ fn described(process: u32, mapped: &Mapped, binary: &Binary, bias: Bias) -> Modu
         bias: bias.0,
         range: mapped.range,
         unloaded_ticks: None,
+        untraceable: Untraceable::default(),
     }
 }

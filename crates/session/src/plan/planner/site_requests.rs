@@ -236,6 +236,7 @@ impl<'a> Planner<'a> {
             module.want(site_request, stubs, regions, records);
             left = module.wants_watched(site_request).map(|function| function.name.clone()).or(left.take());
         });
+        self.tell_untraceable(index, records);
         if let Some(name) = left {
             let name = calltap_names::in_message(&name);
             self.warn(&format!("{name} is not traced: {WATCHED}"), records);
@@ -250,6 +251,22 @@ impl<'a> Planner<'a> {
         if self.values.cut == (true, false) {
             self.values.cut.1 = true;
             self.warn(if self.orders_threads() { CUT } else { CUT_BY_CLOCK }, records);
+        }
+    }
+
+    /// Tells which selected functions of a process cannot be traced.
+    fn tell_untraceable(&mut self, index: u32, records: &mut Vec<Metadata>) {
+        let modules = self.processes.get_mut(&index).into_iter().flat_map(|process| &mut process.modules);
+        for module in modules {
+            let mapped = module.mapped.clone();
+            let file = mapped.name();
+            module.tell_untraceable(
+                &|function| {
+                    let request = (self.policy.choose)(function, mapped.names(&file), &|| None);
+                    request.is_some_and(|request| request.purpose == Purpose::Trace)
+                },
+                records,
+            );
         }
     }
 

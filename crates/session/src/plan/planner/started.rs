@@ -22,6 +22,8 @@ pub struct Started {
     pub linked: Option<(String, String)>,
     /// Number of enabled functions by file name of the module, in descending order.
     pub modules: Vec<(String, usize)>,
+    /// Number of selected functions that cannot be traced, in these modules.
+    pub untraced: u64,
     /// Matches in files without enabled functions.
     pub elsewhere: Vec<MatchesElsewhere>,
     /// Named functions that cannot be traced, in files with enabled functions.
@@ -112,10 +114,12 @@ impl Planner<'_> {
         let nameless =
             loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(ProcessModule::hint);
         let untraceable = self.untraceable(names, &modules);
+        let untraced = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
+        let untraced = untraced.map(|module| module.record.untraceable.count).sum();
         let pid = self.pid_of(0);
         let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
         let linked = loaded.find_map(|loaded| Some((loaded.mapped.name(), loaded.mapped.link.clone()?)));
-        Started { untraceable, pid, linked, modules, elsewhere, nameless, ..Started::default() }
+        Started { untraceable, untraced, pid, linked, modules, elsewhere, nameless, ..Started::default() }
     }
 
     /// Returns the file of the Python interpreter that the first process runs.

@@ -55,6 +55,7 @@ impl Planner<'_> {
                 bias: file.base().wrapping_sub(text.address.wrapping_sub(text.offset)),
                 range: file.range,
                 unloaded_ticks: None,
+                untraceable: calltap_trace::Untraceable::default(),
             };
             records.push(Record::Module(module).into());
             process.named.push(file);
