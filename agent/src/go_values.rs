@@ -48,7 +48,7 @@ impl values::Call for GoCall<'_> {
     // Functions with the arguments of prctl are the C library's.
     fn forbid_counter(&self) {}
 
-    // Nor do Go functions have callers to tell apart.
+    // The recorder requests it only of library functions, which are not of Go.
     fn is_made_in(&self, _: Range<u64>) -> bool {
         false
     }

@@ -237,7 +237,7 @@ fn record_words(
     // After a signal handler it is not known whose STACK word is the last.
     if slot == 0 || !exchange(&thread.window, unplaced, slot.wrapping_sub(WINDOW / 2)) {
         thread.window.store(NOWHERE, Relaxed);
-        // Nor is it known whose GOROUTINE words are the last.
+        // The last GOROUTINE words may be the handler's, too.
         if goroutine.is_some() {
             thread.g.store(0, Relaxed);
         }

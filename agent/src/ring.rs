@@ -146,9 +146,9 @@ fn milliseconds(ns: u64) -> u32 {
     (ns / 1_000_000) as u32
 }
 
-/// Whether this is a signal handler of a thread that waits: handlers that wait as well would nest
-/// as long as signals come. A handler that left a wait by siglongjmp no longer counts when that
-/// wait would have ended.
+/// Whether the thread waits for a chunk, so that this is a signal handler within that wait: if
+/// handlers waited as well, they would nest as long as signals come. A wait that a handler has left
+/// by siglongjmp counts until it would have ended.
 fn is_waiting(thread: &Thread, now: u64) -> bool {
     let until = thread.waiting.load(Relaxed);
     until != 0 && until.wrapping_sub(milliseconds(now)).cast_signed() > 0

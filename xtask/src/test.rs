@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
-/// First line of what the test harness repeats of the tests of a binary that failed.
+/// Line behind which the test harness prints the output of failed tests.
 const FAILURES: &str = "failures:";
-/// First line behind that.
+/// Beginning of the line that ends this output.
 const RESULT: &str = "test result:";
 /// Beginning of the output of a test that failed.
 const OUTPUT: &str = "---- ";

@@ -126,10 +126,10 @@ extern "C" fn profile(_object: u64, frame: u64, what: i32, argument: u64) -> i32
     0
 }
 
-/// Called when the evaluator is entered for a frame. If that is of a coroutine which the
-/// interpreter resumes behind the instruction that calls the profile function, notes it for
-/// [`announce`]. The interpreter does so if the awaited coroutine has handled an exception that was
-/// thrown into both.
+/// Called when the evaluator is entered for a frame. Notes the frame of a coroutine that is resumed
+/// without a call of the profile function, for [`announce`]: if an awaited coroutine has handled an
+/// exception that was thrown into both, the interpreter resumes the awaiting one behind the
+/// instruction that calls the function.
 pub fn expect(session: Session, frame: u64) {
     if session.python().header.coroutines.load(Relaxed) == 0 || !coroutines::V3_11.is_generator(frame) {
         return;

@@ -72,7 +72,7 @@ pub const BODY: usize = 24;
 pub const VENEER_SIZE: usize = 16;
 /// Bytes of the veneer area in the code file, behind the stubs.
 pub const VENEERS: usize = COUNT * VENEER_SIZE;
-/// Bit of a hook set, which combines what the tracers of a site want: events of entries with their
+/// Bit of a hook set, the events that the tracers of a site record together: entries with their
 /// callers.
 pub const FUNCTION: u8 = 1;
 /// Bit: events of entries and returns.
@@ -118,8 +118,20 @@ pub enum Style {
 /// of Go functions, which name their goroutine; those of CPython's evaluator; those of watched
 /// functions; those of Go functions that first read values; and that of calls without room.
 pub const HOOK_COUNT: usize = GO_LOST_HOOK + 1;
+/// Number of sets of the tracers function, function_graph and profile.
+const TRACER_SETS: usize = 7;
+/// Number of sets with returns: function_graph, profile, and both.
+const RETURN_SETS: usize = 3;
+/// Index of the entries after a prologue; those of functions come before.
+const ENTRIES_AFTER_PROLOGUE: usize = TRACER_SETS;
+const EXIT_HOOKS: usize = ENTRIES_AFTER_PROLOGUE + TRACER_SETS;
+/// Index of the entries of functions whose exits are rewritten: of all sets but the first, function
+/// alone, which records no returns.
+const ENTRIES_WITH_EXITS: usize = EXIT_HOOKS + RETURN_SETS;
+/// Index of the rewritten exits.
+const REWRITTEN_EXITS: usize = ENTRIES_WITH_EXITS + TRACER_SETS - 1;
 /// Number of hooks that record without reading values.
-const PLAIN_HOOKS: usize = 26;
+const PLAIN_HOOKS: usize = REWRITTEN_EXITS + RETURN_SETS;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
 /// Number of small-stack hooks of one style.
 const SMALL_HOOKS: usize = 3;
@@ -136,69 +148,69 @@ const GO_VALUES_HOOKS: usize = WATCH_HOOKS + 2;
 pub const GO_LOST_HOOK: usize = GO_VALUES_HOOKS + GO_ENTRIES + 1;
 
 /// Index of the first hook of Go functions.
-const fn go_hooks(wanted: u8) -> usize {
-    if wanted & VALUES != 0 { GO_VALUES_HOOKS } else { GO_HOOKS }
+const fn go_hooks(hook_set: u8) -> usize {
+    if hook_set & VALUES != 0 { GO_VALUES_HOOKS } else { GO_HOOKS }
 }
 
 /// Returns the hook that a stub calls when a function is entered.
-pub const fn entry_hook(wanted: u8, style: Style) -> usize {
-    if wanted & WATCH != 0 {
-        return if wanted & SMALL_STACK == 0 { WATCH_HOOKS } else { WATCH_HOOKS + 1 };
+pub const fn entry_hook(hook_set: u8, style: Style) -> usize {
+    if hook_set & WATCH != 0 {
+        return if hook_set & SMALL_STACK == 0 { WATCH_HOOKS } else { WATCH_HOOKS + 1 };
     }
-    if wanted & PYTHON != 0 {
-        let calls = wanted & GRAPH != 0 && !matches!(style, Style::Exits);
+    if hook_set & PYTHON != 0 {
+        let calls = hook_set & GRAPH != 0 && !matches!(style, Style::Exits);
         return if calls { PYTHON_HOOKS } else { PYTHON_HOOKS + 2 };
     }
-    if wanted & GOROUTINE != 0 {
-        return go_hooks(wanted) + ((wanted & (FUNCTION | GRAPH | PROFILE)) as usize).saturating_sub(1);
+    if hook_set & GOROUTINE != 0 {
+        return go_hooks(hook_set) + ((hook_set & (FUNCTION | GRAPH | PROFILE)) as usize).saturating_sub(1);
     }
-    if wanted & SMALL_STACK != 0 {
+    if hook_set & SMALL_STACK != 0 {
         let first = match style {
             Style::CallThrough | Style::Exits => SMALL_STACK_HOOKS,
             Style::AfterPrologue => SMALL_STACK_HOOKS + SMALL_HOOKS,
         };
         return first
-            + match (wanted & FUNCTION != 0, wanted & PROFILE != 0) {
+            + match (hook_set & FUNCTION != 0, hook_set & PROFILE != 0) {
                 (_, false) => 0,
                 (false, true) => 1,
                 (true, true) => 2,
             };
     }
-    let tracers = ((wanted & !VALUES) as usize).saturating_sub(1) % 7;
+    let tracers = ((hook_set & !VALUES) as usize).saturating_sub(1) % TRACER_SETS;
     let first = match style {
         // A hook set without returns needs no mark of entries.
-        Style::Exits if tracers > 0 => 16,
+        Style::Exits if tracers > 0 => ENTRIES_WITH_EXITS - 1,
         Style::CallThrough | Style::Exits => 0,
-        Style::AfterPrologue => 7,
+        Style::AfterPrologue => ENTRIES_AFTER_PROLOGUE,
     };
-    first + tracers + values(wanted)
+    first + tracers + values(hook_set)
 }
 
-const fn values(wanted: u8) -> usize {
-    if wanted & VALUES != 0 { PLAIN_HOOKS } else { 0 }
+const fn values(hook_set: u8) -> usize {
+    if hook_set & VALUES != 0 { PLAIN_HOOKS } else { 0 }
 }
 
-/// Returns the hook that a stub calls when the function returns, if its return is wanted.
-pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
+/// Returns the hook that a stub calls when the function returns, if its return is hook_set.
+pub const fn exit_hook(hook_set: u8, style: Style) -> Option<usize> {
     let first = match style {
-        Style::Exits => 23,
-        Style::CallThrough | Style::AfterPrologue => 14,
+        Style::Exits => REWRITTEN_EXITS,
+        Style::CallThrough | Style::AfterPrologue => EXIT_HOOKS,
     };
-    if wanted & WATCH != 0 {
+    if hook_set & WATCH != 0 {
         return None;
     }
-    match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
-        (false, _) if wanted & PYTHON != 0 => None,
-        _ if wanted & PYTHON != 0 => match style {
+    match (hook_set & GRAPH != 0, hook_set & PROFILE != 0) {
+        (false, _) if hook_set & PYTHON != 0 => None,
+        _ if hook_set & PYTHON != 0 => match style {
             Style::Exits => Some(PYTHON_HOOKS + 3),
             Style::CallThrough | Style::AfterPrologue => Some(PYTHON_HOOKS + 1),
         },
-        _ if wanted & SMALL_STACK != 0 => None,
-        (false, _) if wanted & GOROUTINE != 0 => None,
-        _ if wanted & GOROUTINE != 0 => Some(go_hooks(wanted) + GO_ENTRIES),
-        (true, false) => Some(first + values(wanted)),
-        (false, true) => Some(first + 1 + values(wanted)),
-        (true, true) => Some(first + 2 + values(wanted)),
+        _ if hook_set & SMALL_STACK != 0 => None,
+        (false, _) if hook_set & GOROUTINE != 0 => None,
+        _ if hook_set & GOROUTINE != 0 => Some(go_hooks(hook_set) + GO_ENTRIES),
+        (true, false) => Some(first + values(hook_set)),
+        (false, true) => Some(first + 1 + values(hook_set)),
+        (true, true) => Some(first + 2 + values(hook_set)),
         (false, false) => None,
     }
 }

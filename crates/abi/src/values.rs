@@ -102,9 +102,9 @@ pub mod step {
     /// The arguments from register n on are those of prctl. If they forbid the thread to read the
     /// time stamp counter, no hook of the thread reads it from here on.
     pub const FORBID: u8 = 18;
-    /// Records the call only if code between the two constants makes it. That is so if the return
-    /// address lies there; or if it is a stub's, as a traced function has jumped here, unless the
-    /// program of that function has this step, too: then it is a library's.
+    /// Records the call only if code between the two constants makes it. The return address tells:
+    /// it lies there, or in the return stub of a traced function that has ended with a jump here.
+    /// The program of a library's function has this step, too, and its jumps do not count.
     pub const CALLER: u8 = 19;
 }
 

@@ -23,11 +23,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     for (n, path) in paths.iter().enumerate() {
         if let Some(same) = paths[..n].iter().find(|other| have_same_contents(path, other)) {
-            bail!(
-                "merge: {} is the same recording as {}, and a recording is merged with others",
-                path.display(),
-                same.display()
-            );
+            bail!("merge: {} and {} are the same recording: name it once", same.display(), path.display());
         }
     }
     let wanted = trace_path::of(arguments)?;

@@ -18,7 +18,7 @@ use calltap_analysis::paths::By;
 use calltap_analysis::{
     Part, Source, Totals, Word, goroutines, graph, info, left_out, replay, report, units,
 };
-use calltap_export as export;
+use calltap_export::{self as export, Format};
 use calltap_trace::{Meta, SiteId};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -141,14 +141,12 @@ fn instead_of_file(command: &str, path: &Path) -> String {
     }
 }
 
-/// Export formats that are not text.
-const BINARY: [&str; 3] = ["perfetto", "pprof", "trace-cmd"];
-
 /// Refuses to write a binary format to a terminal.
 fn refuse_terminal(arguments: &Arguments) -> Result<()> {
     let format = arguments.text("to").unwrap_or_default();
     let is_stdout = arguments.output_file().is_none();
-    if BINARY.contains(&format.as_str()) && is_stdout && std::io::stdout().is_terminal() {
+    let is_binary = Format::of_name(&format).is_some_and(|format| format.is_binary);
+    if is_binary && is_stdout && std::io::stdout().is_terminal() {
         bail!(
             "--to {format} is binary and not written to a terminal: name a file with -o FILE, or pipe it into a program"
         );
@@ -291,19 +289,9 @@ impl View<'_> {
             trace_id: self.arguments.text("trace-id"),
             ..export::Options::default()
         };
-        let write = match format.as_deref() {
-            Some("chrome") => export::chrome,
-            Some("flamegraph") => export::flamegraph,
-            Some("folded") => export::folded,
-            Some("csv") => export::csv,
-            Some("speedscope") => export::speedscope,
-            Some("pprof") => export::pprof,
-            Some("callgrind") => export::callgrind,
-            Some("firefox") => export::firefox,
-            Some("trace-cmd") => export::trace_dat,
-            Some("otlp") => export::otlp,
-            _ => export::perfetto,
-        };
+        let name = format.as_deref().unwrap_or_default();
+        let Format { write, .. } =
+            Format::of_name(name).ok_or_else(|| anyhow!("--to: no format '{name}'"))?;
         warn(&write(self.source, &options, out, Some(&mut |done| progress.set(done)))?);
         Ok(())
     }

@@ -44,19 +44,19 @@ calltap_sites::reasons! {
 
     // Permissions.
     OwnChildrenOnly = "ptrace-scope-1",
-        "permission denied: kernel.yama.ptrace_scope is 1, which allows tracing of one's own children only; as root, or set it to 0", "be root, or sysctl kernel.yama.ptrace_scope=0";
+        "permission denied: kernel.yama.ptrace_scope is 1, which allows tracing of one's own children only; as root, or set it to 0", "run calltap as root, or sysctl kernel.yama.ptrace_scope=0";
     RootOnly = "ptrace-scope-2",
-        "permission denied: kernel.yama.ptrace_scope is 2, which allows tracing with CAP_SYS_PTRACE only", "be root";
+        "permission denied: kernel.yama.ptrace_scope is 2, which allows tracing with CAP_SYS_PTRACE only", "run calltap as root";
     Forbidden = "ptrace-scope-3",
         "permission denied: kernel.yama.ptrace_scope is 3, which forbids tracing until the next boot", "none";
     NoPermission = "permission",
-        "permission denied: it is another user's, or has changed its privileges", "be root";
+        "permission denied: it is another user's, or has changed its privileges", "run calltap as root";
     StrictSeccomp = "strict-seccomp",
         "it runs under strict seccomp: it could not load the agent", "none";
     Seccomp { call: &'static str } = "seccomp",
         "its seccomp filter does not allow {call}, which the agent needs", "start it without the filter, or allow the call";
     UnreadSeccomp { errno: Errno } = "seccomp-unread",
-        "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it", "be root";
+        "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it", "run calltap as root";
     Dispatched = "system-calls-dispatched",
         "one of its threads dispatches system calls to SIGSYS (PR_SET_SYSCALL_USER_DISPATCH), which includes those of the agent", "start it without";
     System { why: String } = "system",

@@ -87,7 +87,7 @@ fn comm(pid: u32) -> String {
 fn traced_by(tracer: u32) -> Reason {
     let by = comm(tracer);
     let pid = Status::of(tracer).ok().and_then(|status| status.number("Tgid")).unwrap_or(tracer);
-    // A tracer that stays has a name: this one is gone by now, as a calltap is after a moment.
+    // A tracer without a name has ended since, as a calltap does after a short stop.
     if by.is_empty() {
         return Reason::Attaching { by: format!("PID {pid} (it has ended just now)") };
     }

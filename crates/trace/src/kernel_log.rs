@@ -172,7 +172,10 @@ fn read_chunk<T: Entry>(log: &mut KernelLog<T>, span: &Span, bytes: &[u8]) -> Re
     }
     for _ in 0..span.events {
         let later = cursor.varint()?;
-        at = at.checked_add(later).filter(|at| *at <= span.high).ok_or(Damage("a time is too late"))?;
+        at = at
+            .checked_add(later)
+            .filter(|at| *at <= span.high)
+            .ok_or(Damage("a record lies behind the end of its chunk"))?;
         log.entries.push(T::get(at, &mut cursor)?);
     }
     Ok(())

@@ -182,9 +182,9 @@ impl Joined {
                 at = at
                     .checked_add(word >> bits)
                     .filter(|at| *at <= span.high)
-                    .ok_or(Damage("a time is too late"))?;
+                    .ok_or(Damage("a switch lies behind the end of its chunk"))?;
                 let state = RunState::ALL.get((word & ((1 << bits) - 1)) as usize);
-                state.copied().ok_or(Damage("a thread does what is not known"))
+                state.copied().ok_or(Damage("unknown state of a thread"))
             });
             match result {
                 Ok(to) => self.push(Switch { at, to }),

@@ -52,7 +52,7 @@ calltap_sites::reasons! {
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "its returns are not recorded: {why}", "see the table of functions";
 
     NoFutures = "no-futures",
-        "nothing polls futures, as far as names show: is it a Rust program with symbols, or a Python program?", "trace a program in Rust that has its symbols, or the interpreter that runs a program in Python";
+        "no symbol polls a future: this needs a Rust program with symbols, or a Python interpreter", "trace a program in Rust that has its symbols, or the interpreter that runs a program in Python";
     Several { all: Reasons } = "several", "{all}", "see each";
 }
 

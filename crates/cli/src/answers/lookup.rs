@@ -45,7 +45,8 @@ fn read(root: &str, module: &Module) -> Functions {
     let inside = PathBuf::from(format!("{root}{}", module.path));
     let of_file = |place: &Path| {
         let data = calltap_sites::load(&calltap_sites::open(place).ok()?).ok()?;
-        let mut binary = calltap_sites::read(&data, &module.path).ok()?;
+        let name = path.file_name()?.to_string_lossy();
+        let mut binary = calltap_sites::read(&data, &name).ok()?;
         let is_it = module.build_id.is_none() || binary.build_id == module.build_id;
         let root = Path::new(if root.is_empty() { "/" } else { root });
         name_functions(&mut binary, || calltap_sites::debug_link(&data), path, root);

@@ -113,6 +113,11 @@ impl Directories {
         self.listed().iter().for_each(Directory::tend);
     }
 
+    /// Whether a file of any directory is open.
+    pub fn are_open(&self) -> bool {
+        self.all().iter().any(|directory| directory.is_open())
+    }
+
     /// Returns the directory of a process.
     pub fn of(&self, pid: u32) -> Option<Arc<Directory>> {
         self.listed().into_iter().find(|directory| directory.server.pid == pid)

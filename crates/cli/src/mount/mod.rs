@@ -41,6 +41,8 @@ use std::time::{Duration, Instant};
 
 /// Time after which events become visible, if no request asks for them earlier.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// Time in which readers can read to the end after the directory was unmounted.
+const LAST_READS: Duration = Duration::from_secs(2);
 /// Interval between two looks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Interval between two looks for the libraries that filters wait for.
@@ -272,10 +274,17 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     }
     // Readers that wait get the end of the file.
     end();
-    // While files are open, unmounting fails; then the guard detaches the mount from the tree.
+    // While files are open, unmounting fails; then the guard detaches the mount from the tree, and
+    // readers can still read to the end, until this process ends.
     match session.umount_and_join() {
         Ok(()) => guard.dismiss(),
-        Err(_) => drop(guard),
+        Err(_) => {
+            drop(guard);
+            let start = Instant::now();
+            while directories.are_open() && start.elapsed() < LAST_READS {
+                thread::sleep(LOOK);
+            }
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::command_line::arguments::Arguments;
 use crate::terminal::output::{self, Output};
 use anyhow::{Context, Result, bail};
-use calltap_analysis::units::one_line;
+use calltap_analysis::units::{self, one_line};
 use calltap_analysis::{ShortNames, demangle};
 use calltap_selection::debug_files::missing_names;
 use calltap_sites::{Binary, Function, Inlined, Reason, Returns, SiteForm};
@@ -192,11 +192,11 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
         writeln!(out)?;
         return out.finish();
     }
-    writeln!(out, "# {}: {} functions were inlined", path.display(), found.len())?;
-    writeln!(out, "# {:>6}  {:<10}  function", "places", "called")?;
+    writeln!(out, "# {}: {} inlined", path.display(), units::counted(found.len() as u64, "function"))?;
+    writeln!(out, "# {:>6}  {:<10}  function", "places", "own code")?;
     for found in &found {
-        let called = if found.remains { "elsewhere" } else { "nowhere" };
-        writeln!(out, "{:>8}  {called:<10}  {}", found.places, name(found))?;
+        let own_code = if found.remains { "yes" } else { "no" };
+        writeln!(out, "{:>8}  {own_code:<10}  {}", found.places, name(found))?;
     }
     out.finish()
 }

@@ -146,7 +146,7 @@ impl Answers {
             }
             _ => "details of all functions".to_owned(),
         };
-        format!("A saved page: {calls}; {details}; flame graph and functions are of all time")
+        format!("A saved page: {calls}; {details}; flame graph and functions cover the whole recording")
     }
 }
 

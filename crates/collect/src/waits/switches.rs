@@ -11,10 +11,9 @@ use std::ops::RangeInclusive;
 /// Most switches that are kept of a thread that has recorded nothing yet: more than it makes until
 /// its first events are read.
 const UNCLAIMED: usize = 4096;
-/// Number of threads without events, in addition to those with events, from which silent ones are
-/// forgotten.
-const STRANGERS: usize = 1024;
-/// Time after which calltap has certainly noted that it has stopped a thread.
+/// Silent threads are forgotten once there are this many more threads than twice those with events.
+const UNCLAIMED_THREADS: usize = 1024;
+/// Longest time between a stop of a thread by calltap and the note of it.
 const NOTED_NS: u64 = 100_000_000;
 /// Time without a switch after which such a thread is silent.
 const SILENT_NS: u64 = 10_000_000_000;
@@ -185,7 +184,7 @@ impl Switches {
         let since = sched.stream.since();
         *until = sched.stream.read(&mut |change| Self::change(lanes, first, since, change));
         let claimed = lanes.values().filter(|lane| lane.claimed.is_some()).count();
-        if lanes.len() > 2 * claimed + STRANGERS {
+        if lanes.len() > 2 * claimed + UNCLAIMED_THREADS {
             lanes.retain(|_, lane| lane.claimed.is_some() || lane.last + SILENT_NS > *until);
         }
     }
@@ -216,8 +215,8 @@ impl Switches {
         Self::lane(lanes, first, sched.stream.since(), tid).holds.add(number, time);
     }
 
-    /// Makes all waits read last unknown: some of them may have been waits for calltap, and which
-    /// is not known.
+    /// Makes all waits read last unknown: some of them may have been stops by calltap, of which
+    /// the notes are missing.
     pub(crate) fn doubt(&mut self) {
         self.lanes.values_mut().for_each(ThreadSwitches::doubt);
     }

@@ -234,7 +234,7 @@ fn program_without_futures_is_reported_in_one_line() {
     let program = compile(GCC, &["chain.c"], &[]);
     let path = program.path.to_string_lossy().into_owned();
     let run = calltap_run(&["futures", "--", &path]);
-    one_line(&run, &["nothing polls futures"]);
+    one_line(&run, &["no symbol polls a future"]);
     let recording = record(&program, &[], &Expect { uncounted: true, ..Expect::default() });
     let trace = recording.trace.to_string_lossy().into_owned();
     let run = calltap_run(&["futures", "-i", &trace]);

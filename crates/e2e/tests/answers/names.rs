@@ -220,5 +220,5 @@ fn untraceable_functions_are_reported_at_start_and_in_views() {
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
     let module = &json["modules"][0];
     assert_eq!(module["untraceable_count"], 1, "{module}");
-    assert_eq!(module["untraceable"][0]["code"], "short", "{module}");
+    assert_eq!(module["untraceable"][0]["code"], "only-breakpoint", "{module}");
 }

@@ -185,7 +185,7 @@ fn newcomers_mistakes_get_one_line_of_advice() {
             (&["count", g, "nap"], &[g, "is the last word"]),
             (&["histogram", "nap@", g], &["'nap@'", "'nap@arg1'"]),
             (&["import", g], &[g, "a trace of calltap already", "calltap report"]),
-            (&["merge", g, g], &["is the same recording as"]),
+            (&["merge", g, g], &["are the same recording"]),
             (&["diff", g, g, "--fail-if", "total>2x"], &["no function in parentheses", "total(f)>1.1x"]),
             (&["tracefs", "get", "@", "-p", p], &["no such control file", "calltap tracefs get"]),
             (&["tracefs", "mount", "/no/such/place"], &["/no/such/place", "mkdir"]),
@@ -281,8 +281,8 @@ fn no_output_replaces_a_file_that_is_read() {
             (&["view", g, "--base", c, "--save", c], says),
             (&["merge", g, c, "-o", g], says),
             (&["record", "-o", x, "--", x], says),
-            (&["merge", g, l], &["is the same recording as"]),
-            (&["merge", g, c], &["is the same recording as"]),
+            (&["merge", g, l], &["are the same recording"]),
+            (&["merge", g, c], &["are the same recording"]),
         ]);
         assert!([&trace, x].map(|path| std::fs::read(path).expect("a file")) == before);
     });

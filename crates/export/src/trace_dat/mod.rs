@@ -116,8 +116,8 @@ struct Exporter<'a> {
     /// End of the time in which the thread's state is unknown, in ticks, and whether that was
     /// written.
     unknown: Option<(u64, bool)>,
-    /// The last interval in which the thread did not run, until its end is written: behind a wait
-    /// that ended with a wakeup comes another, without a context switch between them.
+    /// The last interval off the processor, until the switch back is written: a blocked interval
+    /// and the runnable one behind it follow each other without a switch.
     off: Option<(ThreadId, Stretch)>,
     /// Whether an event of the thread was written.
     begun: bool,

@@ -1,8 +1,8 @@
 //! The moments at which this process found threads stopped by ptrace: they were waiting for
 //! calltap, not for anything of their own.
 //!
-//! One moment identifies a whole wait: what kept the thread off its processor at that moment was
-//! the stop, from beginning to end.
+//! One moment of a stop is enough: the stop caused the interval off the processor that contains it,
+//! from beginning to end.
 
 use crate::clock::monotonic_ns;
 use std::collections::VecDeque;

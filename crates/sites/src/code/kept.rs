@@ -9,8 +9,8 @@ use crate::elf::image::Image;
 /// Number of instructions behind the forming one that are followed.
 const FOLLOWED: usize = 64;
 
-/// Whether a sum may be made of the address that the instruction at `at` forms. It cannot be where
-/// control falls through from there to an instruction that overwrites the register, and every
+/// Whether the address that the instruction at `at` forms may be used in address arithmetic, and
+/// not only stored or compared. It cannot be where control falls through from there to an instruction that overwrites the register, and every
 /// instruction between that uses it only stores or compares it.
 pub(crate) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
     let code = image.tail(at, LONGEST * FOLLOWED as u64);

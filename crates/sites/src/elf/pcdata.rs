@@ -1,5 +1,5 @@
-//! Facts of a function in the runtime's table besides its place and name: how it was made, and
-//! where a signal may preempt its goroutine.
+//! Go's tables of a function's code (pcdata, funcdata): whether it is assembly, and where a signal
+//! may preempt its goroutine.
 
 /// Flag of a function in assembly.
 const ASSEMBLY: u8 = 4;

@@ -4,6 +4,18 @@ use super::flags::{
     COLOUR, DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART, PICKED,
 };
 use super::{Command, Operand, Takes, choice, choices, many, or, switch, value};
+use calltap_export::FORMATS;
+
+/// Names of the formats of `export`: files, and the dataset.
+const FORMAT_NAMES: [&str; FORMATS.len() + 1] = {
+    let mut names = ["parquet"; FORMATS.len() + 1];
+    let mut n = 0;
+    while n < FORMATS.len() {
+        names[n] = FORMATS[n].name;
+        n += 1;
+    }
+    names
+};
 
 /// The commands.
 pub const TRACES: &[Command] = &[
@@ -259,24 +271,7 @@ pub const TRACES: &[Command] = &[
             &[
                 INPUT,
                 OUTPUT,
-                choice(
-                    value("to", None, "FORMAT", "Format to write."),
-                    &[
-                        "perfetto",
-                        "chrome",
-                        "flamegraph",
-                        "folded",
-                        "csv",
-                        "speedscope",
-                        "pprof",
-                        "callgrind",
-                        "firefox",
-                        "trace-cmd",
-                        "parquet",
-                        "otlp",
-                    ],
-                    "perfetto",
-                ),
+                choice(value("to", None, "FORMAT", "Format to write."), &FORMAT_NAMES, FORMATS[0].name),
                 choice(
                     value(
                         "format-version",

@@ -81,6 +81,27 @@ impl fmt::Display for NotRead {
     }
 }
 
+/// A warning that is given once.
+#[derive(Debug)]
+struct Warning<T> {
+    /// Its subject, if there is one.
+    why: Option<T>,
+    is_given: bool,
+}
+
+impl<T> Default for Warning<T> {
+    fn default() -> Warning<T> {
+        Warning { why: None, is_given: false }
+    }
+}
+
+impl<T: Copy> Warning<T> {
+    /// Returns the subject if the warning is due, which is then given.
+    fn give(&mut self) -> Option<T> {
+        self.why.filter(|_| !std::mem::replace(&mut self.is_given, true))
+    }
+}
+
 /// Results of requests to read values.
 #[derive(Debug, Default)]
 pub(super) struct Values {
@@ -89,11 +110,10 @@ pub(super) struct Values {
     trouble: Option<NotRead>,
     /// The first function of which some values are left out, with the reason.
     left_out: Option<(String, ValueReason)>,
-    /// Whether only entries are traced of some functions although more was requested, and whether
-    /// the user was warned.
-    cut: (bool, bool),
-    /// Why only entries are traced of functions, and whether the user was warned.
-    without_stubs: (Option<ReturnsStay>, bool),
+    /// Warning that only entries are traced of some functions although more was requested.
+    cut: Warning<()>,
+    /// Warning that functions have entries alone, with the reason.
+    without_stubs: Warning<ReturnsStay>,
     /// The tracers of Python functions, if there is a known interpreter.
     pub(super) python: Option<u32>,
     /// The first interpreter that is not traced, with the reason.
@@ -104,7 +124,7 @@ impl Values {
     fn note(&mut self, site_request: &SiteRequest, function: &Function) {
         let asked = site_request.program.as_ref().filter(|program| !is_readied(program));
         self.read |= asked.is_some() && site_request.purpose != Purpose::Watch;
-        self.cut.0 |= site_request.cut;
+        self.cut.why = self.cut.why.or(site_request.cut.then_some(()));
         let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
         if let (Some(why), None) = (left_out, &self.left_out) {
             self.left_out = Some((calltap_names::in_message(&function.name), why.clone()));
@@ -116,8 +136,8 @@ impl Values {
     }
 }
 
-/// Whether these hooks need what the program does not allow: another return address, or, as all
-/// returns but those of goroutines, the memory in which it is kept.
+/// Whether these hooks replace a return address, or need a shadow stack, although the program does
+/// not allow that. Hooks of goroutines have no shadow stack.
 fn needs_shadow_stack(hooks: HookSet, function: &Function, why: ReturnsStay) -> bool {
     hooks.returns()
         && match why {
@@ -163,9 +183,9 @@ fn request_evaluator(
     Ok(())
 }
 
-/// Adds the program by which a watched function's entry tells the agent something: where a thread
-/// continues that leaves calls, or whether it may read the time stamp counter (`counter`: by which
-/// events are stamped). Returns None if the function is then of no use.
+/// Adds the program of a watched function: it reads where a nonlocal exit leads, or whether the
+/// thread may still read the time stamp counter (`counter`: events have its times). Returns None if
+/// the function needs no site.
 fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool) -> Option<()> {
     let only_watches = site_request.purpose == Purpose::Watch;
     let program = match function.watch {
@@ -179,8 +199,8 @@ fn add_watch(site_request: &mut SiteRequest, function: &Function, counter: bool)
         Some(Watch::Prctl { behind }) if counter => {
             match site_request.hook_set.running_programs() {
                 Some(hook_set) => site_request.hook_set = hook_set,
-                // No hook counts its calls and runs a program: the program must know of them, and
-                // the profile is without them.
+                // No hook of the profile tracer runs a program. The watch matters more: the
+                // function is missing in the profile.
                 None => {
                     (site_request.hook_set, site_request.purpose) = (HookSet::PRCTL, Purpose::Watch);
                     site_request.tracers = 0;
@@ -244,12 +264,11 @@ impl<'a> Planner<'a> {
         if let Some(tracers) = self.values.python {
             self.introduce_python(index, tracers, records);
         }
-        if let (Some(why), false) = self.values.without_stubs {
-            (self.values.without_stubs.1, self.values.cut.1) = (true, true);
+        if let Some(why) = self.values.without_stubs.give() {
+            self.values.cut.is_given = true;
             self.warn(only_entries(why), records);
         }
-        if self.values.cut == (true, false) {
-            self.values.cut.1 = true;
+        if self.values.cut.give().is_some() {
             self.warn(if self.orders_threads() { CUT } else { CUT_BY_CLOCK }, records);
         }
     }
@@ -378,7 +397,7 @@ impl<'a> Planner<'a> {
                     && needs_shadow_stack(site_request.hook_set, function, why)
                 {
                     site_request.leave_returns_out(without_values(why));
-                    values.borrow_mut().without_stubs.0 = Some(why);
+                    values.borrow_mut().without_stubs.why = Some(why);
                 }
                 values.borrow_mut().note(&site_request, function);
                 if site_request.is_undecided() {
