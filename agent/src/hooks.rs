@@ -128,7 +128,7 @@ hooks!(
     ip_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, ip),
     next_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, next),
     process_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, process),
-    longest = const first_calls::LONGEST,
+    longest = const first_calls::MAX_CHAIN,
     profiles = const offset_of!(state::Thread, profiles),
     profile_shift = const abi_profile::SITES.ilog2(),
     profile_mask = const abi_profile::SITES - 1,

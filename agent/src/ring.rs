@@ -164,11 +164,11 @@ fn retry_pop(session: Session) -> Option<u32> {
 
 /// Ends recording when the rings are full and the recorder has had no heartbeat for a while: for
 /// threads that do not wait, in a process that was attached to or after a wait in vain. Checks the
-/// heartbeat once in `LOOK` losses.
+/// heartbeat once in `LOSSES_PER_CHECK` losses.
 fn give_up_on_the_dead(control: &Control, entry: &ThreadEntry) {
-    const LOOK: u64 = 1024;
+    const LOSSES_PER_CHECK: u64 = 1024;
     const DEAD_NS: u64 = 1_000_000_000;
-    if !entry.lost_entries.load(Relaxed).is_multiple_of(LOOK) {
+    if !entry.lost_entries.load(Relaxed).is_multiple_of(LOSSES_PER_CHECK) {
         return;
     }
     let (now, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));

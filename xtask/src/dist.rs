@@ -13,7 +13,7 @@ use std::process::Command;
 /// and no other toolchain is needed.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Maximum size of the executable in bytes: a larger one contains something unwanted.
-pub const LARGEST: u64 = 12_400_000;
+pub const MAX_SIZE: u64 = 12_400_000;
 
 /// Flags with which the linker makes one function of identical ones.
 const FOLDING: &str = " -C link-arg=-Wl,--icf=all";
@@ -133,8 +133,8 @@ pub fn check(binary: &Path) -> Result<()> {
     if is_dynamic(&data)? {
         bail!("{} needs a dynamic linker: it is not static", binary.display());
     }
-    if data.len() as u64 > LARGEST {
-        bail!("{} has {} bytes: more than {LARGEST}", binary.display(), data.len());
+    if data.len() as u64 > MAX_SIZE {
+        bail!("{} has {} bytes: more than {MAX_SIZE}", binary.display(), data.len());
     }
     // The executable needs neither libraries nor environment variables.
     shell::output(Command::new(binary).arg("--version").env_clear())?;

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 const COLUMNS: usize = 100;
 const ROWS: usize = 22;
 /// Maximum size in bytes: a larger picture makes README pages load slowly.
-const LARGEST: usize = 150_000;
+const MAX_SIZE: usize = 150_000;
 /// Seconds for which a full screen is shown.
 const READING: f64 = 3.5;
 /// Maximum number of seconds for which a command is shown running.
-const LONGEST: f64 = 1.5;
+const MAX_WAIT_S: f64 = 1.5;
 const KEY: f64 = 0.03;
 
 /// The commands of the picture, as they are typed, with calltap and lua in the path.
@@ -55,8 +55,8 @@ pub fn run() -> Result<()> {
     }
     let runs = COMMANDS.iter().map(|typed| observe(typed, place.path())).collect::<Result<Vec<_>>>()?;
     let svg = svg(&frames(&runs));
-    if svg.len() > LARGEST {
-        bail!("the picture has {} bytes: more than {LARGEST}", svg.len());
+    if svg.len() > MAX_SIZE {
+        bail!("the picture has {} bytes: more than {MAX_SIZE}", svg.len());
     }
     let path = shell::root().join("docs/demo.svg");
     fs::write(&path, &svg).with_context(|| path.display().to_string())?;
@@ -100,7 +100,7 @@ fn frames(runs: &[Run]) -> Vec<Frame> {
             frames.push(Frame { start: time, lines });
             time += 3.0 * KEY;
         }
-        time += run.took.as_secs_f64().min(LONGEST);
+        time += run.took.as_secs_f64().min(MAX_WAIT_S);
         screen.push(format!("$ {}", run.typed));
         screen.extend(run.printed.iter().take(ROWS - 2).cloned());
         frames.push(Frame { start: time, lines: screen.clone() });

@@ -15,9 +15,9 @@ const RESULT: &str = "test result:";
 /// Beginning of the output of a test that failed.
 const OUTPUT: &str = "---- ";
 /// Number of lines of a failed test's output that are printed once more at the end.
-const MOST_LINES: usize = 12;
+const MAX_LINES: usize = 12;
 /// Length in characters to which these lines are cut.
-const LONGEST_LINE: usize = 800;
+const MAX_LINE_LEN: usize = 800;
 
 /// Messages of the tests.
 #[derive(Default)]
@@ -127,11 +127,11 @@ impl Failures {
         if line == FAILURES || line.starts_with(RESULT) {
             (self.is_inside, self.wanted) = (line == FAILURES, 0);
         } else if self.is_inside && line.starts_with(OUTPUT) {
-            self.wanted = MOST_LINES;
+            self.wanted = MAX_LINES;
         }
         let is_wanted = self.wanted > 0 && !line.trim().is_empty();
         self.wanted -= usize::from(is_wanted);
-        is_wanted.then(|| line.chars().take(LONGEST_LINE).collect())
+        is_wanted.then(|| line.chars().take(MAX_LINE_LEN).collect())
     }
 }
 
@@ -141,17 +141,17 @@ mod tests {
 
     #[test]
     fn the_output_of_failed_tests_is_kept_up_to_its_limit() {
-        let long = "x".repeat(2 * LONGEST_LINE);
-        let many = (0..2 * MOST_LINES).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
+        let long = "x".repeat(2 * MAX_LINE_LEN);
+        let many = (0..2 * MAX_LINES).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
         let text = format!(
             "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\n{long}\n\n---- b stdout ----\n{many}\n\n\
              failures:\n    a\n    b\n\ntest result: FAILED. 0 passed\n\n---- c stdout ----\nc"
         );
         let mut failures = Failures::default();
         let kept: Vec<String> = text.lines().filter_map(|line| failures.line(line)).collect();
-        assert_eq!(kept[..2], ["---- a stdout ----".to_owned(), "x".repeat(LONGEST_LINE)]);
+        assert_eq!(kept[..2], ["---- a stdout ----".to_owned(), "x".repeat(MAX_LINE_LEN)]);
         assert_eq!(kept[2], "---- b stdout ----");
-        assert_eq!(kept.len(), 2 + MOST_LINES);
-        assert_eq!(kept.last().map(String::as_str), Some((MOST_LINES - 2).to_string().as_str()));
+        assert_eq!(kept.len(), 2 + MAX_LINES);
+        assert_eq!(kept.last().map(String::as_str), Some((MAX_LINES - 2).to_string().as_str()));
     }
 }

@@ -25,8 +25,11 @@ const RIDDLES: [&str; 17] = [
 ];
 /// First words of names of tests without a subject.
 const HEADLESS_NAMES: [&str; 2] = ["of", "nor"];
-/// Most columns of a line of prose.
+/// Maximum number of columns of a line of prose.
 const COLUMNS: usize = 100;
+/// Names of constants that say of no quantity that it is a limit.
+const SUPERLATIVES: [&str; 9] =
+    ["LONGEST", "SHORTEST", "MOST", "LEAST", "DEEPEST", "LARGEST", "SMALLEST", "NARROWEST", "MANY"];
 /// The file with the words themselves.
 const THIS: &str = "language.rs";
 
@@ -92,6 +95,16 @@ fn comments_open_with_a_noun_or_a_verb() {
             is_first && HEADLESS.iter().any(opens) || is_whole && LEANING.iter().any(opens)
         },
     );
+}
+
+#[test]
+fn constants_are_named_by_their_quantity() {
+    refuse(files(&SOURCES, &["rs"]), "name the quantity: MAX_NAME_LEN, MIN_WIDTH, REQUEST_TIMEOUT", |line| {
+        let name = line.trim_start().trim_start_matches("pub ").trim_start_matches("pub(crate) ");
+        let name = name.trim_start_matches("pub(super) ").strip_prefix("const ");
+        let name = name.and_then(|rest| rest.split_once(':')).map(|(name, _)| name);
+        name.is_some_and(|name| SUPERLATIVES.contains(&name))
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{byte, half, word};
 use crate::state::Session;
 use crate::values;
 use calltap_abi::event::code;
-use calltap_abi::python::arguments::{MOST, NAMES, TEXT, kind};
+use calltap_abi::python::arguments::{MAX_ARGUMENTS, NAMES, TEXT, kind};
 use calltap_abi::python::coroutine::{OUTERMOST, RESUMED};
 use calltap_abi::python::{Entry, Table};
 use calltap_abi::values::STORED;
@@ -94,7 +94,9 @@ fn add(entry: &Entry, parameters: &Parameters, n: u64) {
     if known.into_iter().any(|known| known.load(Relaxed) == local) {
         return;
     }
-    let Some(place) = entry.locals.get(count as usize).filter(|_| (count as usize) < MOST) else { return };
+    let Some(place) = entry.locals.get(count as usize).filter(|_| (count as usize) < MAX_ARGUMENTS) else {
+        return;
+    };
     let size = utf8(name).count() + 1;
     if length as usize + size > NAMES {
         return;

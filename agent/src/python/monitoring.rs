@@ -80,7 +80,7 @@ const GLOBALS: u64 = 24;
 const OWNER: u64 = 70;
 const OWNED_BY_EVALUATOR: u8 = 3;
 /// Number of frames that are searched for that one.
-const DEEPEST: usize = 1 << 20;
+const MAX_FRAMES: usize = 1 << 20;
 
 // Events of `sys.monitoring`, of both versions.
 const STARTS: [c_int; 2] = [1, 2];
@@ -94,7 +94,7 @@ const ALL: c_int = 1 | 2 | 4 | 8 | UNWOUND | THROWN;
 const TOOLS: [c_int; 2] = [4, 3];
 /// Value instead of a tool id where all are taken.
 const TAKEN: u64 = 7;
-/// Most interpreters of a process that are known at once.
+/// Maximum number of interpreters of a process that are known at once.
 const INTERPRETERS: usize = 16;
 
 /// Bytes before [`States::names`] that are searched for the names.
@@ -420,7 +420,7 @@ fn frame_of(session: Session, state: u64) -> (u64, u64) {
         return (found, slot);
     }
     let mut frame = found;
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_FRAMES {
         if is_bottom(frame) || frame == 0 {
             break;
         }

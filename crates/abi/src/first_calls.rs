@@ -25,9 +25,9 @@ pub const PAGE: usize = crate::sizes::PAGE as usize;
 pub const IN_PAGE: usize = PAGE / size_of::<Record>();
 /// Minimal number of records at the start.
 pub const AT_START: usize = 10_000;
-/// Most pages of records: more than can be converted before recording stops.
+/// Maximum number of pages of records: more than can be converted before recording stops.
 pub const PAGES: usize = 512;
-/// Most records.
+/// Maximum number of records.
 pub const RECORDS: usize = PAGES * IN_PAGE;
 /// Bytes of the buckets.
 pub const BUCKETS_SIZE: usize = BUCKETS * size_of::<AtomicU32>();
@@ -35,9 +35,9 @@ pub const BUCKETS_SIZE: usize = BUCKETS * size_of::<AtomicU32>();
 pub const SIZE: usize = BUCKETS_SIZE + PAGES * PAGE;
 /// Fibonacci hashing: the golden ratio times 2^64.
 pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Most records of a chain that are followed: the program shares the memory, and may write
-/// anything.
-pub const LONGEST: u32 = 8192;
+/// Maximum number of records of a chain that are followed: the program shares the memory, and may
+/// write anything.
+pub const MAX_CHAIN: u32 = 8192;
 
 /// State of the recording, part of [`crate::Control`].
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ impl FirstCalls<'_> {
 
     /// Whether a chain contains the call. Fails if the chain is too long or broken.
     fn find(&self, mut link: u32, ip: u64, process: u32) -> Result<bool, ()> {
-        for _ in 0..LONGEST {
+        for _ in 0..MAX_CHAIN {
             let Some(index) = link.checked_sub(1) else { return Ok(false) };
             let record = self.records.get(index as usize).ok_or(())?;
             if record.ip.load(Relaxed) == ip && record.process.load(Relaxed) == process {
@@ -160,7 +160,7 @@ impl FirstCalls<'_> {
     pub fn take(&self, mut each: impl FnMut(u32, u32, u64)) {
         for bucket in self.buckets {
             let mut link = if bucket.load(Relaxed) == 0 { 0 } else { bucket.swap(0, AcqRel) };
-            for _ in 0..LONGEST {
+            for _ in 0..MAX_CHAIN {
                 let Some(index) = link.checked_sub(1) else { break };
                 let Some(record) = self.records.get(index as usize) else { break };
                 let (ip, process) = (record.ip.load(Relaxed), record.process.load(Relaxed));

@@ -18,10 +18,11 @@ pub const PIECE: usize = 64;
 /// Bytes of an address.
 const ADDRESS: usize = 6;
 const HEAD: usize = 1 + 2 * ADDRESS + 8;
-/// Most bytes of a piece.
+/// Maximum number of bytes of a piece.
 pub const PIECE_BYTES: usize = HEAD + PIECE * ADDRESS;
-/// Most bytes of stack that are copied for a call: as many pieces as there are numbers.
-pub const MOST: u32 = (256 * PIECE * 8) as u32;
+/// Maximum number of bytes of stack that are copied for a call: as many pieces as there are
+/// numbers.
+pub const MAX_STACK_COPY: u32 = (256 * PIECE * 8) as u32;
 
 /// Whether a word may be an address of user space.
 pub fn is_address(word: u64) -> bool {

@@ -43,20 +43,20 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Version of the layouts. Every change of a layout in this crate, or of the journal's, raises it.
 pub const VERSION: u32 = 33;
 
-/// Most bytes of a path passed between the two sides.
+/// Maximum number of bytes of a path passed between the two sides.
 pub const PATH_MAX: usize = 256;
 
 /// Offset from the thread pointer (fs base) of a word in a thread's control block that no thread
 /// library on x86-64 uses.
 pub const SYSINFO: u64 = 0x20;
 
-/// Most processes of a session: the program, its forked children, and programs that they run when
-/// followed.
+/// Maximum number of processes of a session: the program, its forked children, and programs that
+/// they run when followed.
 pub const PROCESS_MAX: usize = 4096;
-/// Most threads of a session that are alive or not yet drained.
+/// Maximum number of threads of a session that are alive or not yet drained.
 pub const THREAD_MAX: usize = 32768;
-/// Most pieces of shadow stack that a process may have: as many stacks as a session may have
-/// threads, and as many of coroutines. Calls on further stacks are not recorded.
+/// Maximum number of pieces of shadow stack that a process may have: as many stacks as a session
+/// may have threads, and as many of coroutines. Calls on further stacks are not recorded.
 pub const SHADOWS: usize = 2 * THREAD_MAX;
 /// Offset of the process table in the control file.
 pub const PROCESSES_AT: usize = 0x1000;
@@ -140,8 +140,8 @@ pub struct Control {
     /// Calls of Go functions that are not recorded, as the goroutine's stack had no room for a
     /// hook.
     pub lost_without_room: AtomicU64,
-    /// Most chunks that may ever be used: those that fit into the control file. An agent that can
-    /// map fewer lowers it.
+    /// Maximum number of chunks that may ever be used: those that fit into the control file. An
+    /// agent that can map fewer lowers it.
     pub chunk_max: AtomicU32,
     /// 1 if the process locks its memory, so that new mappings are populated as a whole.
     pub locked: AtomicU32,

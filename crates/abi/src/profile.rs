@@ -18,7 +18,7 @@ use core::sync::atomic::AtomicU64;
 
 /// Sites, by number of their stubs, with records in one chunk.
 pub const SITES: usize = 1024;
-/// Most chunks of a thread.
+/// Maximum number of chunks of a thread.
 pub const CHUNKS: usize = stub::COUNT / SITES;
 
 /// Record of one site and one thread.

@@ -15,15 +15,15 @@ pub mod scopes;
 use crate::stub;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
-/// Most code objects of a session, forked children included.
+/// Maximum number of code objects of a session, forked children included.
 pub const FUNCTIONS: usize = 1 << 13;
 /// Buckets of the hash, a power of two; half of them stay empty.
 pub const BUCKETS: usize = 2 * FUNCTIONS;
-/// Most buckets that are searched for a code object.
+/// Maximum number of buckets that are searched for a code object.
 const PROBES: usize = 256;
 /// Bytes of the filter.
 pub const FILTER: usize = 3000;
-/// Most bytes of a function's name.
+/// Maximum number of bytes of a function's name.
 pub const NAME: usize = 256;
 /// Bytes of a name and of a file's path.
 pub const TEXT: usize = 476;
@@ -63,7 +63,8 @@ pub mod phase {
 pub const RETIRED: u64 = 1;
 /// Site of an entry that was never selected.
 pub const NO_SITE: u32 = u32::MAX;
-/// Most changes of the filter for which a function that is being introduced is decided again.
+/// Maximum number of changes of the filter for which a function that is being introduced is decided
+/// again.
 const DECISIONS: usize = 64;
 
 /// Values about a coroutine. The first values of its entries are the address of the coroutine

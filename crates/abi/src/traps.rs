@@ -23,7 +23,7 @@ pub type List = [AtomicU64; ROOM];
 
 const SECOND: u64 = 1 << 31;
 const COUNT: u64 = SECOND - 1;
-/// Most changes of the list during a lookup that are tolerated.
+/// Maximum number of changes of the list during a lookup that are tolerated.
 const TRIES: usize = 1000;
 
 /// A breakpoint that stays.

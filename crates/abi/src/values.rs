@@ -32,22 +32,22 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Words of a program.
 pub const WORDS: usize = 64;
-/// Most programs of a session. Number 0 is none.
+/// Maximum number of programs of a session. Number 0 is none.
 pub const PROGRAMS: usize = 4096;
 /// Bytes of all programs.
 pub const PROGRAMS_SIZE: usize = PROGRAMS * WORDS * 8;
 /// Bytes of the table behind them: by stub, the number of its program.
 pub const TABLE_SIZE: usize = stub::COUNT * size_of::<AtomicU32>();
-/// Most bytes that are stored for a call.
+/// Maximum number of bytes that are stored for a call.
 pub const STORED: usize = 504;
-/// Most bytes of a text.
+/// Maximum number of bytes of a text.
 pub const TEXT: u8 = 127;
 /// Length byte of a text whose address is 0.
 pub const NULL: u8 = 0x80;
 /// First byte of a word in the form of a text, as of Python's values
 /// (`python::arguments::kind::WORD`).
 pub const WORD_KIND: u8 = 5;
-/// Most values of an entry or a return.
+/// Maximum number of values of an entry or a return.
 pub const VALUES: usize = 16;
 
 /// A program.
@@ -300,7 +300,7 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
             step::REMEMBER => call.remember(value.unwrap_or(0)),
             step::RECALL => value = call.recall(),
             step::SLOT => value = Some(call.slot()),
-            step::FRAMES => call.copy_stack(offset.unsigned_abs().min(frames::MOST)),
+            step::FRAMES => call.copy_stack(offset.unsigned_abs().min(frames::MAX_STACK_COPY)),
             step::IF if !value.is_some_and(|value| holds(width, value, at(n))) => return None,
             step::IF => n += 1,
             step::CALLER if !call.is_made_in(at(n)..at(n + 1)) => return None,

@@ -5,7 +5,7 @@ use calltap_names::file_name;
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::collections::HashMap;
 
-/// Most generations between a process and an ancestor.
+/// Maximum number of generations between a process and an ancestor.
 const GENERATIONS: u32 = 64;
 
 /// Returns the number of generations from a process up to its ancestor; the largest number if it is

@@ -43,8 +43,8 @@ pub fn first_names<T: AsRef<str>>(names: &[T]) -> String {
 
 /// Names the first five of `all`, some of which have no name in the list.
 pub fn first_of<T: AsRef<str>>(names: &[T], all: u64) -> String {
-    const MOST: usize = 5;
-    let first: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
+    const MAX_NAMES: usize = 5;
+    let first: Vec<&str> = names.iter().take(MAX_NAMES).map(AsRef::as_ref).collect();
     let shown = one_line(&first.join(", ")).into_owned();
     match all.saturating_sub(first.len() as u64) {
         0 => shown,

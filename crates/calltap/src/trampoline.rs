@@ -43,10 +43,11 @@ use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-/// Most ops at a time: the bits of a mask.
+/// Maximum number of ops at a time: the bits of a mask.
 pub const MAX_OPS: usize = 32;
 
-/// Most callees of a combination: those of all ops, and the callee that watches returns.
+/// Maximum number of callees of a combination: those of all ops, and the callee that watches
+/// returns.
 const MAX_CALLEES: usize = MAX_OPS + 1;
 
 /// The data of a call for callbacks, on the stack of the thread that made the call. The C header

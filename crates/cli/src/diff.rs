@@ -7,7 +7,7 @@ use crate::input;
 use crate::terminal::output::{self, Output};
 use crate::terminal::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
-use calltap_analysis::diff::{Outcome, evidence::LEAST_RECORDINGS};
+use calltap_analysis::diff::{Outcome, evidence::MIN_RECORDINGS};
 use calltap_analysis::{Glob, Source, Word, diff};
 use calltap_trace::TraceReader;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn conclude(outcomes: &[Outcome]) -> ExitCode {
     let lacking = said.len() > doubtful;
     if outcomes.iter().any(Outcome::has_too_few_recordings) {
         said.push(format!(
-            "type 'calltap record --repeat {LEAST_RECORDINGS} -o A -- PROGRAM', the same with -o B for the other program, and 'calltap diff \"A.*\" \"B.*\" ...'"
+            "type 'calltap record --repeat {MIN_RECORDINGS} -o A -- PROGRAM', the same with -o B for the other program, and 'calltap diff \"A.*\" \"B.*\" ...'"
         ));
     }
     said.iter().for_each(|sentence| tell!("calltap: {sentence}"));

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval between two looks at the running children.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Flags whose value differs from child to child.
 const OWN: [(&str, &str); 2] = [("-p", "--pid"), ("-o", "--output")];
 
@@ -181,7 +181,7 @@ fn wait(mut running: Vec<Child>, is_interrupted: impl Fn() -> bool) -> Status {
             }
             Err(_) => false,
         });
-        thread::sleep(LOOK);
+        thread::sleep(LOOK_INTERVAL);
     }
     status
 }

@@ -3,10 +3,10 @@
 use std::io;
 
 /// Least number of columns that lines are made to fit.
-const LEAST: usize = 20;
+const MIN_COLUMNS: usize = 20;
 
 /// Returns the number of columns of the terminal at standard output.
 pub fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|width| *width >= LEAST)
+    Some(usize::from(size.ws_col)).filter(|width| *width >= MIN_COLUMNS)
 }

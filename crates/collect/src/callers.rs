@@ -23,7 +23,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, OnceLock};
 
 /// Depth up to which stacks are followed.
-const DEEPEST: usize = 1024;
+const MAX_CALLERS: usize = 1024;
 /// Number of rules that are kept of a process before starting over.
 const RULES: usize = 1 << 18;
 /// Bytes at the beginning of a function in which it sets up its frame pointer.
@@ -128,7 +128,7 @@ impl Unwinding {
         let process = self.processes.entry(process).or_default();
         // A signal handler returns to the interrupted instruction itself, not to one behind a call.
         let mut interrupted = false;
-        while callers.addresses.len() < DEEPEST {
+        while callers.addresses.len() < MAX_CALLERS {
             let rule = process.rule(registers.rip.wrapping_sub(u64::from(!interrupted)));
             match rule.apply(registers, &read) {
                 rule::Undone::Caller(caller, at_instruction) => {

@@ -50,13 +50,13 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// one part in a hundred thousand.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// Most chunks of one thread that a pass reads: other threads wait for theirs, and intervals would
-/// not end where a thread fills chunks as fast as they are read.
-const MOST_CHUNKS: u32 = 64;
+/// Maximum number of chunks of one thread that a pass reads: other threads wait for theirs, and
+/// intervals would not end where a thread fills chunks as fast as they are read.
+const MAX_CHUNKS: u32 = 64;
 
-/// Most chunks of one thread that a pass reads while events are held back until those of other
-/// threads have arrived: held events take memory.
-const MOST_WAITING: u32 = 8;
+/// Maximum number of chunks of one thread that a pass reads while events are held back until those
+/// of other threads have arrived: held events take memory.
+const MAX_WAITING: u32 = 8;
 
 /// Totals of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -346,8 +346,8 @@ impl<'a> Collector<'a> {
         let (mut got, mut has_memory) = (false, true);
         let most = match extent {
             Extent::Rest => u32::MAX,
-            _ if self.moves.has_waiting || self.goroutines.are_known() => MOST_WAITING,
-            _ => MOST_CHUNKS,
+            _ if self.moves.has_waiting || self.goroutines.are_known() => MAX_WAITING,
+            _ => MAX_CHUNKS,
         };
         for reader in self.readers.iter_mut().flatten() {
             let freed = reader.freed;
@@ -368,7 +368,7 @@ impl<'a> Collector<'a> {
     /// Reads the events until `ticks` of all threads in turns. At that moment no thread has more
     /// chunks than there are.
     fn read_until(&mut self, ticks: u64) {
-        for _ in 0..=self.shared.chunk_count().div_ceil(MOST_CHUNKS) {
+        for _ in 0..=self.shared.chunk_count().div_ceil(MAX_CHUNKS) {
             self.pass(Extent::Partial);
             let mut readers = self.readers.iter().flatten();
             if !readers.any(|reader| reader.behind && reader.last_ticks() < ticks) {

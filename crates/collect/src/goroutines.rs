@@ -32,7 +32,7 @@ const NAME: &str = "goroutine";
 /// Function of the runtime by which a thread begins to run a goroutine.
 const EXECUTE: &str = "runtime.execute";
 /// Number of waiting events from which all rings are read.
-const MANY: usize = 1 << 16;
+const MAX_WAITING: usize = 1 << 16;
 
 /// Index of a process, and the number of a goroutine in it, or the address of a `g`.
 type Key = (u32, u64);
@@ -222,7 +222,7 @@ impl Goroutines {
 
     /// Whether so many events wait that all rings should be read.
     pub(crate) fn are_many(&self) -> bool {
-        self.waiting >= MANY
+        self.waiting >= MAX_WAITING
     }
 
     /// Whether there are any goroutines.

@@ -39,12 +39,12 @@ const LATER: Duration = Duration::from_millis(100);
 /// Share of the limit that the remaining sites may cost: rates change.
 const AIM: f64 = 0.8;
 /// Least processor time from which the cost is judged.
-const LEAST: Duration = Duration::from_millis(1);
+const MIN_CPU_TIME: Duration = Duration::from_millis(1);
 /// Pause between looks at an idle process with functions that wait to be enabled again.
 const IDLE: Duration = Duration::from_secs(1);
 /// Share of a processor that a process is taken to use at least: in one that is mostly idle, a few
 /// calls cost a large share of its own time, and the machine next to nothing.
-const LEAST_SHARE: f64 = 0.1;
+const MIN_SHARE: f64 = 0.1;
 /// A leaf is disabled rather than a calling function that costs up to this many times as much.
 const LEAF: u64 = 4;
 /// Number of calls of a leaf of which one may be followed by the entry of another function, such as
@@ -219,7 +219,7 @@ impl<'a> Governor<'a> {
             self.waiting = self.rates.are_wanted();
             return !self.waiting;
         }
-        let is_idle = cpu.saturating_sub(self.cpu) < LEAST;
+        let is_idle = cpu.saturating_sub(self.cpu) < MIN_CPU_TIME;
         let may_give_back = self.at.elapsed() >= IDLE && self.resting.any();
         self.waiting = !self.is_early() && !is_idle || may_give_back;
         self.rates.wanted.store(self.waiting, Release);
@@ -258,14 +258,14 @@ impl<'a> Governor<'a> {
         // Lost events count as of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
         let event_ns = scale * self.event_ns;
-        let least = elapsed.as_nanos() as f64 * LEAST_SHARE;
+        let least = elapsed.as_nanos() as f64 * MIN_SHARE;
         let tracing = weighed as f64 * event_ns;
         let own = own(tracing, spent).max(least);
         let cost = tracing / own;
         let known = OnceCell::new();
         let is_named = |site: usize| known.get_or_init(named).contains(&(site as u32));
         // The cost of so little processor time is not judged.
-        let is_idle = spent < LEAST;
+        let is_idle = spent < MIN_CPU_TIME;
         let counts = if is_idle { Vec::new() } else { counts };
         let chosen = choose(counts, &is_named, &|site| self.rates.is_leaf(site), event_ns, own, self.limit);
         let mut judgement = Judgement::default();
@@ -367,7 +367,7 @@ mod tests {
     fn governor_measures_after_all_written_events_are_counted() {
         let rates = Rates::default();
         let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
-        let (idle, busy) = (LEAST / 2, Duration::from_millis(20));
+        let (idle, busy) = (MIN_CPU_TIME / 2, Duration::from_millis(20));
         assert!(!governor.due(busy) && !rates.are_wanted(), "too early");
         std::thread::sleep(FIRST);
         assert!(!governor.due(idle) && !rates.are_wanted(), "of so little time no judgement is made");

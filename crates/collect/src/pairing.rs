@@ -81,7 +81,7 @@ const LARGEST_STACK: u64 = 64 << 20 >> 3;
 const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY | 1 << code::NESTED_ENTRY;
 /// Number of frames that [`OpenCalls::pair_graph`] searches for the frame that returns; where it
 /// lies deeper, [`OpenCalls::pair`] searches all.
-const MANY: usize = 200;
+const MAX_SEARCHED: usize = 200;
 /// Least number of free places in `frames` when many events are paired at once.
 const ROOM: usize = 64;
 
@@ -462,7 +462,7 @@ impl OpenCalls {
 fn frames_above(frame: Frame, frames: &[Frame]) -> Option<u8> {
     // Frames that do not share its slot may continue on another stack; [`OpenCalls::pair`] handles
     // them.
-    let newest_first = || frames.iter().rev().take(MANY);
+    let newest_first = || frames.iter().rev().take(MAX_SEARCHED);
     let above = newest_first().position(|open| *open == frame)?;
     newest_first().take(above).all(|open| *open & TAIL != 0).then_some(above as u8)
 }

@@ -130,9 +130,10 @@ struct PendingValues {
 /// Number of other events after which values are dropped: their own event was lost, as there was no
 /// room for it.
 const LOST_BEHIND: u32 = 10_000;
-/// Most bytes of all pieces of a copy of the stack.
-const LONGEST_COPY: usize = 256 * PIECE_BYTES;
-/// Most values that wait for their events: signal handlers do not interrupt each other deeper.
+/// Maximum number of bytes of all pieces of a copy of the stack.
+const MAX_COPY_SIZE: usize = 256 * PIECE_BYTES;
+/// Maximum number of values that wait for their events: signal handlers do not interrupt each other
+/// deeper.
 const AHEAD: usize = 64;
 
 /// The block of the sparse clock that is being read. Its events wait until the next block tells
@@ -382,7 +383,7 @@ impl Cursor {
             let begun = self.pending_values.iter_mut().rfind(|values| values.low == low);
             // The program can write to the rings: no more is kept than the agent would write.
             let begun =
-                begun.filter(|begun| begun.bytes.len() <= LONGEST_COPY - bytes.len().min(LONGEST_COPY));
+                begun.filter(|begun| begun.bytes.len() <= MAX_COPY_SIZE - bytes.len().min(MAX_COPY_SIZE));
             begun.into_iter().for_each(|begun| begun.bytes.extend_from_slice(&bytes));
             return;
         }

@@ -44,11 +44,11 @@ pub fn control_size(chunks: u32) -> u64 {
 /// Returns the number of chunks in a control file of `size` bytes.
 pub fn chunks_in(size: u64) -> u32 {
     let bytes = size.saturating_sub(CHUNKS_AT as u64);
-    u32::try_from(bytes / CHUNK_SIZE as u64).unwrap_or(u32::MAX).min(MOST_CHUNKS)
+    u32::try_from(bytes / CHUNK_SIZE as u64).unwrap_or(u32::MAX).min(MAX_CHUNKS)
 }
 
-/// Most chunks of an existing control file, whatever size its owner has given it.
-const MOST_CHUNKS: u32 = 1 << 22;
+/// Maximum number of chunks of an existing control file, whatever size its owner has given it.
+const MAX_CHUNKS: u32 = 1 << 22;
 
 /// The mapped control file.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 pub struct Slow {
     /// Functions, with the limit of each.
     pub rules: Vec<SlowRule>,
-    /// Most bytes of held events, of all threads together.
+    /// Maximum number of bytes of held events, of all threads together.
     pub memory: u64,
 }
 

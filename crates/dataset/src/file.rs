@@ -57,13 +57,13 @@ pub(crate) const GROUP: usize = 1 << 17;
 /// Maximum number of distinct numbers in a group for which a dictionary is used.
 const DISTINCT: usize = 1 << 12;
 /// Maximum depth for which a dictionary is used.
-const DEEPEST: i32 = 1 << 12;
+const MAX_DEPTH: i32 = 1 << 12;
 /// Maximum number of bytes of the texts of a dictionary.
-const LONGEST_TEXTS: usize = 1 << 20;
+const MAX_TEXTS_LEN: usize = 1 << 20;
 /// Groups with fewer rows are encoded by one thread.
 const WORTH_SHARING: usize = 1 << 12;
 /// Maximum number of encoding threads besides the reading one.
-const MOST_OTHERS: usize = 7;
+const MAX_OTHERS: usize = 7;
 /// Maximum number of rows of a file, some hundred megabytes.
 const ROWS: u64 = 1 << 23;
 
@@ -221,7 +221,7 @@ impl FullGroup {
         let others = processors.checked_sub(2).filter(|_| encoder.rows.len() >= WORTH_SHARING);
         let thread = others.and_then(|others| {
             let encoder = encoder.clone();
-            thread::Builder::new().spawn(move || encoder.encode(others.min(MOST_OTHERS))).ok()
+            thread::Builder::new().spawn(move || encoder.encode(others.min(MAX_OTHERS))).ok()
         });
         FullGroup { encoder, thread }
     }
@@ -295,7 +295,7 @@ fn keyed_texts(descriptor: &ColumnDescPtr, texts: &Values<ByteArray>, keys: &Run
 /// Encodes a column of depths, which are small.
 fn depths(descriptor: &ColumnDescPtr, depths: &Runs<i32>) -> Column {
     match depths.iter().map(|(depth, _)| depth).max() {
-        Some(deepest @ 0..=DEEPEST) => {
+        Some(deepest @ 0..=MAX_DEPTH) => {
             let numbers = depths.iter().map(|(depth, rows)| (depth as u32, rows));
             Dictionary::numbered(numbers, deepest as usize + 1, |depth| depth as i32).encode(descriptor, None)
         }
@@ -328,7 +328,7 @@ fn durations(descriptor: &ColumnDescPtr, presence: &Presence, times: &[i64]) -> 
 
 /// Encodes a column of JSON, with a dictionary unless the distinct texts are long or many.
 fn json(descriptor: &ColumnDescPtr, presence: &Presence, texts: &[Box<str>]) -> Column {
-    match Dictionary::of_texts(texts, LONGEST_TEXTS) {
+    match Dictionary::of_texts(texts, MAX_TEXTS_LEN) {
         Some(dictionary) => dictionary.encode(descriptor, Some(presence)),
         None => {
             let texts: Vec<Text<'_>> = texts.iter().map(|text| Text(text.as_bytes())).collect();

@@ -10,7 +10,7 @@ use calltap_analysis::{Error, Names, Progress, Source, Totals, left_out};
 use std::io::Write;
 
 /// Boxes narrower than this share of the picture are left out.
-const NARROWEST: f64 = 1.0 / 12_000.0;
+const MIN_SHARE: f64 = 1.0 / 12_000.0;
 
 /// Writes a flame graph as one self-contained SVG: callers below, callees above, widths by the time
 /// that [`Options::by`] selects, or by calls if nothing was timed. A click zooms, and functions can
@@ -27,7 +27,7 @@ pub fn flamegraph(
     let (widths, timed) = widths(source, &paths, options.by);
     let whole = widths[0].max(1);
     let mut boxes = Vec::new();
-    for BoxPosition { node, left, level } in places(&children, &widths, 0, NARROWEST) {
+    for BoxPosition { node, left, level } in places(&children, &widths, 0, MIN_SHARE) {
         let width = widths[node as usize];
         let share = width as f64 / whole as f64;
         let amount = if timed { times(source, &paths, node, options.by) } else { counted(width, "call") };

@@ -74,7 +74,7 @@ const NEEDS_STATE: u64 = 2;
 
 /// Perfetto keeps 512 levels of slices and mistakes the end of a deeper one for that of another.
 /// The last level is reserved for instants.
-const DEEPEST: u32 = 511;
+const MAX_DEPTH: u32 = 511;
 
 /// Writes the trace in Perfetto's format. A counter clock's ticks count as nanoseconds.
 pub fn perfetto(
@@ -142,7 +142,7 @@ impl Visitor for Exporter<'_> {
     }
 
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
-        if enter.depth < DEEPEST {
+        if enter.depth < MAX_DEPTH {
             self.named(thread, enter.ticks, enter.site, SLICE_BEGIN);
         } else {
             self.deeper[thread.0 as usize] += 1;
@@ -150,13 +150,13 @@ impl Visitor for Exporter<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        if call.depth >= DEEPEST {
+        if call.depth >= MAX_DEPTH {
             return;
         }
         self.begin_sequence(thread);
         self.event.clear();
         number(&mut self.event, field::TYPE, SLICE_END);
-        if call.depth == DEEPEST - 1 && self.deeper[thread.0 as usize] > 0 {
+        if call.depth == MAX_DEPTH - 1 && self.deeper[thread.0 as usize] > 0 {
             let deeper = std::mem::take(&mut self.deeper[thread.0 as usize]);
             message(&mut self.event, field::ANNOTATION, |annotation| {
                 number(annotation, annotation::UINT, deeper);

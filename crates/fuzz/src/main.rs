@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, panic, thread};
 
 /// Time limit of an input.
-const PATIENCE: Duration = Duration::from_secs(10);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -58,7 +58,7 @@ fn run(name: &str, body: Body, time: Duration, seed: u64, place: &Path) -> Resul
         if done.is_err() {
             bail!("{name}: input {inputs} of seed {seed} panicked: {}", current.display());
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > INPUT_TIMEOUT {
             bail!("{name}: input {inputs} of seed {seed} took {:?}: {}", began.elapsed(), current.display());
         }
     }

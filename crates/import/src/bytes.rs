@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 /// Maximum length of a part of the head; kallsyms of large kernels is a tenth of it.
-pub(crate) const LONGEST: u64 = 256 << 20;
+pub(crate) const MAX_PART_LEN: u64 = 256 << 20;
 
 /// Bytes that can be read at any offset.
 pub trait Bytes {
@@ -73,7 +73,7 @@ impl<'b> Cursor<'b> {
     pub(crate) fn take(&mut self, length: u64) -> Result<Vec<u8>, Error> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.end);
         let end = end.ok_or(Error::Truncated(self.what))?;
-        if length > LONGEST {
+        if length > MAX_PART_LEN {
             return Err(Error::Damaged("a part of the head is too long"));
         }
         let mut bytes = vec![0; length as usize];
@@ -106,12 +106,12 @@ impl<'b> Cursor<'b> {
 
     /// Reads a zero-terminated text.
     pub(crate) fn text(&mut self) -> Result<String, Error> {
-        const MOST: usize = 4096;
+        const MAX_TEXT_LEN: usize = 4096;
         let mut text = Vec::new();
         loop {
             match self.u8()? {
                 0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
-                _ if text.len() == MOST => return Err(Error::Damaged("a name is too long")),
+                _ if text.len() == MAX_TEXT_LEN => return Err(Error::Damaged("a name is too long")),
                 byte => text.push(byte),
             }
         }

@@ -1,6 +1,6 @@
 //! Decompresses the parts of a file of version 7.
 
-use crate::bytes::{Cursor, LONGEST};
+use crate::bytes::{Cursor, MAX_PART_LEN};
 use crate::error::Error;
 use flate2::read::ZlibDecoder;
 use std::io::{self, Read};
@@ -30,7 +30,7 @@ impl Compression {
         let (packed, unpacked) = (cursor.u32()?, cursor.u32()?);
         let bytes = cursor.take(packed.into())?;
         let length = unpacked as usize;
-        if u64::from(unpacked) > LONGEST {
+        if u64::from(unpacked) > MAX_PART_LEN {
             return Err(Error::Damaged("a compressed part is too long"));
         }
         let unpacked = match self {

@@ -6,7 +6,7 @@
 use calltap_trace::SiteId;
 
 /// Depth from which on calltap's own files have the same depth for all calls.
-const DEEPEST: u32 = 500;
+const MAX_DEPTH: u32 = 500;
 /// Maximum number of open calls searched for the one that returns.
 const SEARCH_LIMIT: usize = 4096;
 
@@ -32,7 +32,7 @@ impl Frames {
 
     /// Enters a function below `depth` others. Returns how many calls ended before.
     pub(crate) fn enter(&mut self, site: SiteId, depth: u32) -> u32 {
-        let is_over = |frame: &&Frame| depth < DEEPEST && frame.depth.is_some_and(|own| own >= depth);
+        let is_over = |frame: &&Frame| depth < MAX_DEPTH && frame.depth.is_some_and(|own| own >= depth);
         let over = self.0.iter().rev().take_while(is_over).count();
         self.0.truncate(self.0.len() - over);
         self.0.push(Frame { site, depth: Some(depth) });

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 /// Maximum length of a demangled name; a symbol with a longer one is shown as it is.
-const LONGEST: usize = 16 << 10;
+const MAX_NAME_LEN: usize = 16 << 10;
 
 /// Suffix of the symbol of a linker stub for a library function.
 const STUB: &str = "@plt";
@@ -27,13 +27,13 @@ pub fn demangle(symbol: &str) -> String {
     symbol.to_owned()
 }
 
-/// A string that refuses to grow past [`LONGEST`]: a few bytes of mangled name can stand for
+/// A string that refuses to grow past [`MAX_NAME_LEN`]: a few bytes of mangled name can stand for
 /// gigabytes.
 struct Limited(String);
 
 impl fmt::Write for Limited {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > LONGEST {
+        if self.0.len() + text.len() > MAX_NAME_LEN {
             return Err(fmt::Error);
         }
         self.0.push_str(text);

@@ -3,7 +3,7 @@
 use crate::path::parts;
 
 /// Least width in which a name is shortened by its parts.
-const LEAST: usize = 12;
+const MIN_WIDTH: usize = 12;
 /// Sign for text that is left out.
 const LEFT_OUT: char = '\u{2026}';
 
@@ -14,7 +14,7 @@ pub fn fitted(name: &str, width: usize) -> String {
     if length(name) <= width {
         return name.to_owned();
     }
-    if width < LEAST {
+    if width < MIN_WIDTH {
         return name.chars().take(width.saturating_sub(1)).chain([LEFT_OUT]).take(width).collect();
     }
     let (own, arguments) = name.split_at(arguments_at(name).unwrap_or(name.len()));

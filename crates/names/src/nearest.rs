@@ -3,7 +3,7 @@
 use strsim::generic_levenshtein;
 
 /// Maximum length of a compared name, in bytes.
-const LONGEST: usize = 512;
+const MAX_NAME_LEN: usize = 512;
 
 /// Returns up to `n` of `candidates` most similar to `wanted`: by edit distance, ignoring case, and
 /// names that contain `wanted`. Names that differ in more than a third of their length are left
@@ -14,7 +14,7 @@ pub fn nearest_names<'a>(
     n: usize,
 ) -> Vec<&'a str> {
     let wanted = wanted.to_ascii_lowercase();
-    if wanted.is_empty() || wanted.len() > LONGEST || n == 0 {
+    if wanted.is_empty() || wanted.len() > MAX_NAME_LEN || n == 0 {
         return Vec::new();
     }
     let allowed = (wanted.len() / 3).max(1);

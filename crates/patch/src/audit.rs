@@ -10,7 +10,7 @@
 //! - a write outside of batches touches no site.
 
 use crate::address::Avma;
-use crate::bytes::LONGEST_SITE;
+use crate::bytes::MAX_SITE_LEN;
 use crate::log::Entry;
 use crate::site::{Demand, Site, State};
 use crate::steps::{STEPS, Transition};
@@ -284,7 +284,7 @@ impl Batch {
         let mut faults = Vec::new();
         let mut changed = before.iter().zip(bytes).filter(|(a, b)| a != b).count();
         // A site may begin before the write, whose first bytes stay.
-        for (start, way) in self.ways.range_mut(at.saturating_sub(LONGEST_SITE as u64)..end) {
+        for (start, way) in self.ways.range_mut(at.saturating_sub(MAX_SITE_LEN as u64)..end) {
             let (first, last) = (start.max(&at), end.min(start + way.site.len() as u64));
             if *first >= last {
                 continue;

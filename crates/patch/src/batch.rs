@@ -79,10 +79,10 @@ pub enum ChangeError<E> {
 /// Changes of a batch that were not made, by their index in it, in order.
 pub type Failed<E> = Vec<(usize, ChangeError<E>)>;
 
-/// Most changes that are made one by one while threads run: for more, a call for each takes too
-/// long.
+/// Maximum number of changes that are made one by one while threads run: for more, a call for each
+/// takes too long.
 const FEW: usize = 1 << 10;
-/// Most bytes of a span: offsets in it have 16 bits.
+/// Maximum number of bytes of a span: offsets in it have 16 bits.
 const SPAN: u64 = 1 << 16;
 
 /// Carries out a batch, fastest in address order. `granted` is the demand that the caller has met.

@@ -5,24 +5,24 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 /// Length of the longest site, in bytes.
-pub const LONGEST_SITE: usize = 23;
+pub const MAX_SITE_LEN: usize = 23;
 
-/// Up to [`LONGEST_SITE`] bytes.
+/// Up to [`MAX_SITE_LEN`] bytes.
 #[derive(Clone, Copy)]
 pub struct Bytes {
     length: u8,
-    bytes: [u8; LONGEST_SITE],
+    bytes: [u8; MAX_SITE_LEN],
 }
 
 impl Bytes {
-    /// Copies bytes; None if there are more than [`LONGEST_SITE`].
+    /// Copies bytes; None if there are more than [`MAX_SITE_LEN`].
     pub fn new(from: &[u8]) -> Option<Bytes> {
         Bytes::join(&[from])
     }
 
-    /// Joins byte strings; None if there are more than [`LONGEST_SITE`] bytes.
+    /// Joins byte strings; None if there are more than [`MAX_SITE_LEN`] bytes.
     pub fn join(parts: &[&[u8]]) -> Option<Bytes> {
-        let mut all = Bytes { length: 0, bytes: [0; LONGEST_SITE] };
+        let mut all = Bytes { length: 0, bytes: [0; MAX_SITE_LEN] };
         for part in parts {
             let start = all.length as usize;
             all.bytes.get_mut(start..start + part.len())?.copy_from_slice(part);

@@ -15,13 +15,13 @@ use iced_x86::{
 /// changes a flag.
 const PUSH: usize = 5 + 8;
 /// Bytes of the longest form of a jump.
-const LONGEST_JUMP: usize = 6;
-/// Most bytes by which a short branch may grow: branches on rcx have no long form.
+const MAX_JUMP_LEN: usize = 6;
+/// Maximum number of bytes by which a short branch may grow: branches on rcx have no long form.
 const GROWTH: usize = 9;
 /// Bytes of `lea rsp, [rsp - 128]` and a call in front of a leaving instruction, with the call's
 /// address where that is far; and of a jump behind a branch past them.
 const LEAVE: usize = 5 + 6 + 8 + 6 + 8;
-/// Most bytes of a load of `g`: `mov r14, [rip + distance]`, `mov r14, fs:[r14]`.
+/// Maximum number of bytes of a load of `g`: `mov r14, [rip + distance]`, `mov r14, fs:[r14]`.
 const LOAD_G: usize = 7 + 4;
 /// Position of a thread's `g` below its thread pointer.
 const BELOW_THREAD_POINTER: i64 = -8;
@@ -45,12 +45,12 @@ fn decode(code: &[u8], at: Avma) -> Vec<Instruction> {
 /// Returns the bytes to reserve for a copy with `leaves` instructions that leave the function.
 pub fn copy_room(code: &[u8], leaves: usize) -> usize {
     let grown = decode(code, Avma(0)).into_iter().map(|instruction| match instruction.flow_control() {
-        FlowControl::Call | FlowControl::IndirectCall => PUSH + instruction.len() + LONGEST_JUMP,
+        FlowControl::Call | FlowControl::IndirectCall => PUSH + instruction.len() + MAX_JUMP_LEN,
         FlowControl::Next | FlowControl::Return => instruction.len(),
         _ => instruction.len() + GROWTH,
     });
     let each = LOAD_G + LEAVE + guard::AT_EXIT;
-    (grown.sum::<usize>() + LOAD_G + LONGEST_JUMP + leaves * each).next_multiple_of(ALIGN)
+    (grown.sum::<usize>() + LOAD_G + MAX_JUMP_LEN + leaves * each).next_multiple_of(ALIGN)
 }
 
 /// Instructions of a range that leave their function.

@@ -20,9 +20,9 @@ use crate::encoding::{JMP, OutOfReach, relative};
 use calltap_abi::stub;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 
-/// Most bytes of the guard in front of a stub.
+/// Maximum number of bytes of the guard in front of a stub.
 pub const AT_ENTRY: usize = 64;
-/// Most bytes of the guard at an exit, with branches of any length.
+/// Maximum number of bytes of the guard at an exit, with branches of any length.
 pub(crate) const AT_EXIT: usize = 3 + 8 + 3 + 4 + 3 * 6;
 
 /// Returns the comparisons, which branch to `skip`.

@@ -24,7 +24,7 @@ mod stubs;
 pub use address::{Avma, Bias};
 pub use audit::Audit;
 pub use batch::{Change, ChangeError, Failed, Prepared, Text, carry_out};
-pub use bytes::{Bytes, LONGEST_SITE};
+pub use bytes::{Bytes, MAX_SITE_LEN};
 pub use calltap_abi::PAGE;
 pub use copy::{Leaves, LoadedG, Uncopied, copy, copy_check, copy_room};
 pub use encoding::{OutOfReach, exit_targets, reaches};

@@ -70,7 +70,7 @@ pub use forms::calls_out;
 const NOP2: [u8; 2] = [0x66, 0x90];
 const NOP1: u8 = 0x90;
 /// Bytes of a short jump.
-const SHORT: usize = NOP2.len();
+const SHORT_JUMP: usize = NOP2.len();
 const JMP_SHORT: u8 = 0xEB;
 const RET: u8 = 0xC3;
 
@@ -301,7 +301,7 @@ impl Site {
             }
             bytes[self.at as usize..][..JUMP].copy_from_slice(&self.switched(state)?);
             if let Kind::ShortJump(at) | Kind::PaddingJump(at) = self.kind {
-                bytes[at as usize..][..SHORT].copy_from_slice(&short_jump(at));
+                bytes[at as usize..][..SHORT_JUMP].copy_from_slice(&short_jump(at));
             }
         }
         Ok(bytes)
@@ -337,7 +337,8 @@ impl Site {
         if self.is_displaced() {
             if self.demand(from, to) != Demand::Nothing {
                 // A single write covers both jumps, and the bytes between them, which stay.
-                let width = if let Kind::PaddingJump(at) = self.kind { at as usize + SHORT } else { JUMP };
+                let width =
+                    if let Kind::PaddingJump(at) = self.kind { at as usize + SHORT_JUMP } else { JUMP };
                 steps.put(0, start, &self.bytes(to)?[..width]);
             }
             return Ok(());

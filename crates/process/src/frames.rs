@@ -29,11 +29,11 @@ use reading::{end_of_stack, read_up};
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of bytes that are searched above a stack pointer.
-const LONGEST: u64 = 64 << 20;
+const MAX_STACK_SEARCH: u64 = 64 << 20;
 /// Maximum number of stacks of a thread.
 const SEGMENTS: usize = 64;
 /// Maximum distance from the stack pointer up to a control block that is taken for the stack's end.
-const SHORT: u64 = 64 << 10;
+const CONTROL_BLOCK_DISTANCE: u64 = 64 << 10;
 const WORD: usize = 8;
 
 /// The stacks of stopped threads, as of the time when the threads were stopped.
@@ -85,7 +85,7 @@ impl Point {
     /// 0 if that is not near. Both lie in one mapping, or unreadable memory ends the stack before.
     fn short_stack(&self) -> (u64, usize) {
         let start = self.top & !7;
-        let is_short = (1..=SHORT).contains(&self.block.wrapping_sub(start));
+        let is_short = (1..=CONTROL_BLOCK_DISTANCE).contains(&self.block.wrapping_sub(start));
         (start, if is_short { (self.block - start) as usize + WORD } else { 0 })
     }
 
@@ -176,7 +176,7 @@ impl Segment {
     /// Notes the signal frames of this segment, and the end of the alternate stack that it is on.
     fn note_frames(&mut self, frames: &[SignalFrame]) {
         let own = frames.iter().map(|frame| frame.alternate).find(|[start, size]| {
-            *size <= LONGEST && (*start..start.saturating_add(*size)).contains(&self.start)
+            *size <= MAX_STACK_SEARCH && (*start..start.saturating_add(*size)).contains(&self.start)
         });
         if let Some([start, size]) = own {
             let length = (start + size - self.start) as usize;
@@ -243,7 +243,7 @@ impl Stack {
                 let [start, size] = frame.alternate;
                 let is_mapped = || mappings.next(start).is_some_and(|region| region.contains(start));
                 // A handler that switched stacks may have left calls open on the alternate stack.
-                if size > 0 && size <= LONGEST && !stack.is_on(start, size) && is_mapped() {
+                if size > 0 && size <= MAX_STACK_SEARCH && !stack.is_on(start, size) && is_mapped() {
                     stack.add(start, Some(start + size), block, text, mappings);
                 }
             }
@@ -274,9 +274,9 @@ impl Stack {
         let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
         let end = known.map_or(end, |known| end.min(known));
         let end = if (start..end).contains(&block) { block } else { end };
-        let (bytes, is_hidden) = read_up(start, end.min(start.saturating_add(LONGEST)), text);
+        let (bytes, is_hidden) = read_up(start, end.min(start.saturating_add(MAX_STACK_SEARCH)), text);
         // A stack ends where memory ends: a false signal frame leads to unmapped memory.
-        let cut = is_hidden || bytes.len() as u64 == LONGEST && end - start > LONGEST;
+        let cut = is_hidden || bytes.len() as u64 == MAX_STACK_SEARCH && end - start > MAX_STACK_SEARCH;
         self.segments.push(Segment::new(start, bytes, cut));
     }
 

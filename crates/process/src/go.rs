@@ -22,7 +22,7 @@ const G_M: usize = 0x30 / WORD as usize;
 /// the others include those of its signal handlers and of the goroutine that it runs.
 const M_GS: usize = 48;
 /// Size of the largest possible stack.
-const LARGEST: u64 = 1 << 30;
+const MAX_STACK_SIZE: u64 = 1 << 30;
 /// Maximum distance of the thread's id in front of the words at its thread pointer.
 const ID_BEFORE: u64 = 0x100;
 /// Bytes of stack that an injected call needs at most.
@@ -50,7 +50,7 @@ fn read_g(text: &mut ProcessText, g: u64) -> Option<([u64; 2], u64)> {
     }
     let g: [u64; G_M + 1] = words(text, g)?;
     let [low, high, ..] = g;
-    let is_stack = low < high && high - low <= LARGEST;
+    let is_stack = low < high && high - low <= MAX_STACK_SIZE;
     (is_stack && g[G_M] != 0).then_some(([low, high], g[G_M]))
 }
 

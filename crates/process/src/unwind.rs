@@ -16,7 +16,7 @@ use object::{Object, ObjectSection};
 use std::fs::File;
 
 /// Maximum number of frames.
-const DEEPEST: usize = 1000;
+const MAX_FRAMES: usize = 1000;
 const WORD: usize = 8;
 /// Index of rip in the registers, behind the others.
 const RETURN: usize = 16;
@@ -65,7 +65,7 @@ impl Unwinder {
             Some(u64::from_le_bytes(*stack.get(from..)?.first_chunk::<WORD>()?))
         };
         let mut found = vec![regs.rip];
-        while found.len() < DEEPEST {
+        while found.len() < MAX_FRAMES {
             // A call may be the last instruction of its function.
             let at = registers[RETURN] - u64::from(found.len() > 1);
             let row = self.row(at)?;

@@ -152,9 +152,9 @@ fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
 fn hooks_for_small_stacks_use_little_stack() {
     // A Go function whose stack check has passed has at least 928 bytes, of which functions that it
     // calls without a check may take 800.
-    const MOST: usize = 200;
+    const MAX_STACK_USE: usize = 200;
     // At an exit, the function's callees are not on the stack any more.
-    const MOST_AT_EXIT: usize = 400;
+    const MAX_AT_EXIT: usize = 400;
     let pushes = |file: &ElfFile64<'_, LittleEndian>, from: u64, to: u64| {
         let text = file.section_by_name(".text").expect("text");
         let code = &text.data().unwrap()[(from - text.address()) as usize..(to - text.address()) as usize];
@@ -173,9 +173,9 @@ fn hooks_for_small_stacks_use_little_stack() {
         // Two calls: of the hook, and of the shim that switches to a stack of its own.
         let shim = most("calltap_small_");
         let bytes = 8 * (2 + most("calltap_hook_small_").max(most("calltap_hook_go_")) + shim);
-        assert!((100..MOST).contains(&bytes), "{bytes} bytes");
+        assert!((100..MAX_STACK_USE).contains(&bytes), "{bytes} bytes");
         // At an exit, the red zone is skipped, and the out-of-line copy calls the stub.
         let bytes = RED_ZONE + 8 * (3 + most("calltap_hook_go_leave_") + shim);
-        assert!(bytes < MOST_AT_EXIT, "{bytes} bytes");
+        assert!(bytes < MAX_AT_EXIT, "{bytes} bytes");
     }
 }

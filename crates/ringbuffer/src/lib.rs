@@ -16,6 +16,6 @@ pub mod record;
 mod stream;
 
 pub use fields::{Field, Fields};
-pub use page::{LONGEST, PAGE_SIZE, Page, SubBuffer};
+pub use page::{MAX_RECORD_LEN, PAGE_SIZE, Page, SubBuffer};
 pub use reader::{BadEvent, Events, Missed, PageLayout};
 pub use stream::Stream;

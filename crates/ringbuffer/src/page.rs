@@ -10,7 +10,7 @@ pub const PAGE_SIZE: usize = 4096;
 /// A page.
 pub type Page = [u8; PAGE_SIZE];
 /// Length of the longest record that fits into every page.
-pub const LONGEST: usize = PAGE_SIZE - HEADER - COUNT - 3 * WORD;
+pub const MAX_RECORD_LEN: usize = PAGE_SIZE - HEADER - COUNT - 3 * WORD;
 
 /// Size of time and length, in bytes.
 const HEADER: usize = 16;
@@ -24,9 +24,9 @@ const COUNTED: u64 = 1 << 30;
 const DELTA_BITS: u32 = 27;
 const EXTEND: u32 = 30;
 /// Largest number of words that fits into the kind.
-const SHORT: usize = 28;
+const MAX_SHORT_WORDS: usize = 28;
 /// Longest time between two events of a page.
-const LONGEST_GAP: u64 = (1 << (DELTA_BITS + 32)) - 1;
+const MAX_GAP: u64 = (1 << (DELTA_BITS + 32)) - 1;
 
 /// A page that is being filled.
 pub struct SubBuffer {
@@ -65,10 +65,10 @@ impl SubBuffer {
     pub fn push(&mut self, time: u64, record: &[u8]) -> bool {
         let words = record.len().div_ceil(WORD).max(1);
         let delta = if self.is_empty() { 0 } else { time.saturating_sub(self.last) };
-        let (extended, long) = (delta >> DELTA_BITS != 0, words > SHORT);
+        let (extended, long) = (delta >> DELTA_BITS != 0, words > MAX_SHORT_WORDS);
         let size = WORD * (1 + words + usize::from(long) + 2 * usize::from(extended));
         let limit = PAGE_SIZE - if self.missed > 0 { COUNT } else { 0 };
-        if self.end + size > limit || delta > LONGEST_GAP {
+        if self.end + size > limit || delta > MAX_GAP {
             return false;
         }
         self.last = if self.is_empty() { time } else { self.last + delta };

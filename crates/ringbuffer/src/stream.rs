@@ -1,6 +1,6 @@
 //! A stream of pages.
 
-use crate::page::{LONGEST, Page, SubBuffer};
+use crate::page::{MAX_RECORD_LEN, Page, SubBuffer};
 
 /// The pages of one stream; the kernel has one for each processor. Its time does not run backwards.
 #[derive(Default)]
@@ -17,9 +17,9 @@ impl Stream {
     }
 
     /// Adds an event; `full` gets the page that became full, if one did. A record longer than
-    /// [`LONGEST`] is cut off there.
+    /// [`MAX_RECORD_LEN`] is cut off there.
     pub fn push(&mut self, time: u64, record: &[u8], mut full: impl FnMut(&Page)) {
-        let record = &record[..record.len().min(LONGEST)];
+        let record = &record[..record.len().min(MAX_RECORD_LEN)];
         self.last = self.last.max(time);
         if self.missed > 0 {
             // Only a page can tell that events are missing, and only before its first one.

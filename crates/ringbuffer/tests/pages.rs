@@ -1,6 +1,6 @@
 //! Pages are read back by a decoder that knows only the kernel's documentation of them.
 
-use calltap_ringbuffer::{LONGEST, PAGE_SIZE, Page, Stream, SubBuffer};
+use calltap_ringbuffer::{MAX_RECORD_LEN, PAGE_SIZE, Page, Stream, SubBuffer};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -85,7 +85,7 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         20 => vec(1_u8.., 1..48),
         3 => vec(1_u8.., 100..130),
-        1 => vec(1_u8.., LONGEST - 9..=LONGEST),
+        1 => vec(1_u8.., MAX_RECORD_LEN - 9..=MAX_RECORD_LEN),
     ]
 }
 
@@ -168,7 +168,7 @@ fn record_longer_than_a_page_is_cut() {
     stream.finish(|page| pages.push(*page));
     let Decoded { missed, events } = decode(&pages[0]);
     assert_eq!((missed, events.len()), (Some(1), 1));
-    assert_eq!(events[0].1, padded(&[9; LONGEST]));
+    assert_eq!(events[0].1, padded(&[9; MAX_RECORD_LEN]));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of threads from which those that ended long ago are forgotten for the first time.
-const MANY: usize = 4096;
+const CLEANUP_THREADS: usize = 4096;
 /// Time after its end for which a thread's name is kept, nanoseconds: more than the recorder takes
 /// to notice the end.
 const KEPT_NS: u64 = 10_000_000_000;
@@ -30,7 +30,7 @@ struct Table {
 impl Table {
     /// Forgets threads that ended long ago, once there are twice as many as were left last time.
     fn forget(&mut self, now: u64) {
-        if self.newest.len() >= MANY.max(2 * self.left) {
+        if self.newest.len() >= CLEANUP_THREADS.max(2 * self.left) {
             self.newest.retain(|_, newest| newest.ended.is_none_or(|ended| ended + KEPT_NS > now));
             self.left = self.newest.len();
         }
@@ -111,12 +111,12 @@ mod tests {
     #[test]
     fn names_of_threads_that_ended_long_ago_are_forgotten() {
         let names = ThreadNames::default();
-        for tid in 0..2 * MANY as u32 {
+        for tid in 0..2 * CLEANUP_THREADS as u32 {
             let at = u64::from(tid) * KEPT_NS;
             names.take(at, Task::ThreadNamed { tid, name: b"worker" });
             names.take(at, Task::ThreadEnded { tid });
         }
-        assert!(names.lock().newest.len() <= MANY);
-        assert_eq!(names.of(2 * MANY as u32 - 1).as_deref(), Some("worker"));
+        assert!(names.lock().newest.len() <= CLEANUP_THREADS);
+        assert_eq!(names.of(2 * CLEANUP_THREADS as u32 - 1).as_deref(), Some("worker"));
     }
 }

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Usual mount points.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// Maximum length of a file that is read here.
-const LONGEST: usize = 64 << 10;
+const MAX_FILE_LEN: usize = 64 << 10;
 
 /// Number and layout of a tracepoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ impl Tracefs {
     pub(crate) fn read(&self, name: &str) -> io::Result<String> {
         let mut file = File::from(openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
         // The description of pages ends with the first read, whatever the size of its buffer.
-        let (mut bytes, mut length) = (vec![0; LONGEST], 0);
+        let (mut bytes, mut length) = (vec![0; MAX_FILE_LEN], 0);
         while let read @ 1.. = file.read(&mut bytes[length..])? {
             length += read;
         }

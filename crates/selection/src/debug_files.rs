@@ -83,11 +83,11 @@ pub fn chosen_in(
     let chosen: BTreeSet<Svma> =
         binary.functions.iter().filter(is_chosen).map(|function| function.address).collect();
     // For more of them, decoding the whole file takes no longer.
-    (chosen.len() <= binary.functions.len() / MANY).then_some(chosen)
+    (chosen.len() <= binary.functions.len() / MAX_SHARE).then_some(chosen)
 }
 
 /// The inverse of the largest share of a file's functions that is decoded separately.
-const MANY: usize = 8;
+const MAX_SHARE: usize = 8;
 
 /// Returns the [name](debug_link) of a file's debugging file. Reads only headers.
 pub fn debug_link_of(file: &File) -> Option<Vec<u8>> {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 /// Shortest time between two wakeups.
 const WAKES: Duration = Duration::from_secs(1);
-/// Most conversions: with more, the daemon warns, and stops.
+/// Maximum number of conversions: with more, the daemon warns, and stops.
 pub const OVERFLOW: u64 = 100_000;
-/// Most failures that are listed.
+/// Maximum number of failures that are listed.
 const LISTED: usize = 1000;
 
 /// State of the daemon.

@@ -50,7 +50,7 @@ struct Reached {
     filters: Vec<GlobSet>,
 }
 
-/// Most tracers at a time: a word has a bit for each.
+/// Maximum number of tracers at a time: a word has a bit for each.
 const TRACERS: usize = 32;
 
 impl Selector {

@@ -32,7 +32,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// Time between two checks whether to detach.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Access of a live view to the sites and figures of a session.
 pub struct Controls<'s, 'p> {
@@ -237,13 +237,13 @@ impl<'a> Controller<'a> {
             scope.spawn(|| {
                 while !over() && !ended.load(Acquire) {
                     match mailbox {
-                        Some(mailbox) if mailbox.wait(LOOK) => {
+                        Some(mailbox) if mailbox.wait(LOOK_INTERVAL) => {
                             shared.control().doorbell.fetch_add(1, AcqRel);
                             shm::wake(&shared.control().doorbell);
-                            thread::sleep(LOOK / 10);
+                            thread::sleep(LOOK_INTERVAL / 10);
                         }
                         Some(_) => {}
-                        None => thread::sleep(LOOK),
+                        None => thread::sleep(LOOK_INTERVAL),
                     }
                 }
                 serve::end_planning(shared, &ended);

@@ -34,7 +34,7 @@ const FORKING: Duration = Duration::from_secs(60);
 
 /// How often to look for children of a process that has ended, and the time between two looks.
 const LOOKS: usize = 4;
-const LOOK: Duration = Duration::from_millis(4);
+const LOOK_INTERVAL: Duration = Duration::from_millis(4);
 
 /// How long a process that is ending may take to end.
 const ENDING: Duration = Duration::from_millis(200);
@@ -114,7 +114,7 @@ fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> Detach
             return left;
         }
         if looks > 0 {
-            thread::sleep(LOOK);
+            thread::sleep(LOOK_INTERVAL);
         }
         if start.elapsed() > FORKING {
             left.whole = false;

@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// How often old events are dropped, and open calls checked.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reason for the next snapshot, until it is written.
 #[derive(Default)]
@@ -220,7 +220,7 @@ impl<'a> Recorder<'a> {
             Trigger::Slow(rule) => Some(Duration::from_nanos(rule.ns)),
             _ => None,
         };
-        2 * LOOK + self.flight.on.iter().filter_map(limit).max().unwrap_or_default()
+        2 * LOOK_INTERVAL + self.flight.on.iter().filter_map(limit).max().unwrap_or_default()
     }
 
     fn check_triggers(&mut self, batch: &Batch) {
@@ -254,7 +254,7 @@ impl<'a> Recorder<'a> {
                 let Some(mark) = call.data.as_mut().filter(|mark| !mark.reported) else { continue };
                 let ns = now.saturating_sub(mark.start) as f64 * self.ns_per_tick;
                 // Most calls end within this margin, and are then in the snapshot as a whole.
-                if ns > mark.limit as f64 + LOOK.as_nanos() as f64 {
+                if ns > mark.limit as f64 + LOOK_INTERVAL.as_nanos() as f64 {
                     mark.reported = true;
                     self.since = Some(self.since.map_or(mark.start, |since| since.min(mark.start)));
                     let name = self.names.get(&call.site).map_or("?", String::as_str);
@@ -336,7 +336,7 @@ pub(crate) fn record(options: &Options, flight: &Flight) -> Result<Outcome, Erro
         options,
         Watch {
             consumer: &mut recorder,
-            interval: LOOK,
+            interval: LOOK_INTERVAL,
             settled: true,
             over: &|| false,
             meanwhile: &mut |controls| {

@@ -37,7 +37,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// Interval of looks in case a signal, which announces each event, was lost.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Time by when another thread has waited for a child of this process.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Time limit for the kernel to release all threads.
@@ -107,7 +107,7 @@ impl Follow<'_> {
         let _ = begun.send(seized);
         let mut quiet = if failed { Quiet::None } else { Quiet::Yet };
         while quiet == Quiet::Yet && !self.stop.load(Acquire) {
-            let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&LOOK));
+            let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&LOOK_INTERVAL));
             let mut rung = [0; 64];
             while bell.read(&mut rung).is_ok_and(|n| n == rung.len()) {}
             let child = self.started.then_some(self.first);

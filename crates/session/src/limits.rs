@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Number of processes up to which the time of ended children is read at each look. With more, it
 /// is read when some have ended.
-const FEW: usize = 64;
+const MAX_POLLED: usize = 64;
 
 /// Processor time of the processes of a session. The events of forked children count, and so does
 /// their time: a server may leave all work to them.
@@ -62,7 +62,7 @@ impl ProcessorTime {
         });
         let some_ended = self.living.len() < before;
         let has_children = self.known > 1;
-        if has_children && (some_ended || self.living.len() <= FEW) {
+        if has_children && (some_ended || self.living.len() <= MAX_POLLED) {
             let reaped = self.reaped();
             self.ended += if some_ended { reaped.max(seen) } else { Duration::ZERO };
         } else {

@@ -171,29 +171,29 @@ const ANSWER: &str = "answer";
 /// How long to wait for an answer while the controller shows no sign of life.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait at most, as a living controller may take long on a busy machine.
-const LONGEST: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for the promised end: open calls may have to return first.
 const DETACHING: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum time between two polls that counts as silence of the controller: the caller or the
 /// machine may have paused.
-const LONGEST_STEP_NS: u64 = 100_000_000;
+const MAX_STEP_NS: u64 = 100_000_000;
 
 /// Sends a request to the controller of a process's session. None if there is none.
 pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let target = Target::known(pid)?;
     let start = Instant::now();
     // Another requester is waited for.
-    let Some(channel) = Directory::open_request_channel(&target, LONGEST)? else { return Ok(None) };
+    let Some(channel) = Directory::open_request_channel(&target, REQUEST_TIMEOUT)? else { return Ok(None) };
     let id = calltap_process::clock::monotonic_ns();
-    let mut silence = Silence::new(channel.heartbeat(), id, LONGEST_STEP_NS);
+    let mut silence = Silence::new(channel.heartbeat(), id, MAX_STEP_NS);
     let system = |source| Error::system("cannot ask the calltap that controls it", source);
     channel.write(REQUEST, &to_text(&Numbered { id, body: request })).map_err(system)?;
     let is_silent = |silence: &mut Silence| {
         let silent_ns = silence.update(channel.heartbeat(), calltap_process::clock::monotonic_ns());
         Duration::from_nanos(silent_ns) > SILENCE_LIMIT
     };
-    while !is_silent(&mut silence) && start.elapsed() < LONGEST {
+    while !is_silent(&mut silence) && start.elapsed() < REQUEST_TIMEOUT {
         let answer = channel.read(ANSWER).ok().and_then(|text| from_text::<Answer>(&text));
         if let Some(answer) = answer.filter(|answer| answer.id == id) {
             if matches!(answer.body, Answer::Detaching) && !has_ended(&channel) {

@@ -18,8 +18,8 @@ use std::time::Duration;
 /// The file in the session directory that holds [`Settings`].
 pub(crate) const FILE: &str = "settings";
 
-/// Most functions that are remembered with the time at which they were disabled.
-const MOST_DISABLED: usize = 1 << 18;
+/// Maximum number of functions that are remembered with the time at which they were disabled.
+const MAX_DISABLED: usize = 1 << 18;
 
 /// Stage of a session. If it is not `Attached`, the session is over once its controller is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ impl Settings {
         let is_kept = |disabled: &&Disabled| {
             let is_newest = kept == 0;
             kept += disabled.sites.len();
-            is_newest || kept <= MOST_DISABLED
+            is_newest || kept <= MAX_DISABLED
         };
         let number = self.disabled.iter().rev().take_while(is_kept).count();
         self.disabled.drain(..self.disabled.len() - number);

@@ -26,9 +26,10 @@ pub struct Inlined {
 }
 
 /// Bytes of the largest unpacked section.
-const LARGEST: u64 = 1 << 30;
-/// Most references that are followed to a name: instance, abstract instance, declaration.
-const LONGEST_WAY: usize = 4;
+const MAX_SECTION_SIZE: u64 = 1 << 30;
+/// Maximum number of references that are followed to a name: instance, abstract instance,
+/// declaration.
+const MAX_STEPS: usize = 4;
 
 /// Returns the functions of a file that were inlined, by name; None if it has no debugging
 /// information.
@@ -54,9 +55,9 @@ fn section<'d>(file: &ElfFile64<'d, Le>, name: &str) -> Cow<'d, [u8]> {
         if found.format == CompressionFormat::None {
             return Some(Cow::Borrowed(found.data));
         }
-        let is_known = found.format == CompressionFormat::Zlib && found.uncompressed_size <= LARGEST;
+        let is_known = found.format == CompressionFormat::Zlib && found.uncompressed_size <= MAX_SECTION_SIZE;
         let mut unpacked = Vec::new();
-        let mut from = flate2::read::ZlibDecoder::new(found.data).take(LARGEST);
+        let mut from = flate2::read::ZlibDecoder::new(found.data).take(MAX_SECTION_SIZE);
         (is_known && from.read_to_end(&mut unpacked).is_ok()).then_some(Cow::Owned(unpacked))
     };
     read().unwrap_or_default()
@@ -108,7 +109,7 @@ impl DescribedFunctions {
     }
 
     fn name(&self, mut at: usize) -> Option<&str> {
-        for _ in 0..LONGEST_WAY {
+        for _ in 0..MAX_STEPS {
             let (name, origin) = self.names.get(&at)?;
             // A definition outside of its class may have only the plain name, and its declaration
             // the linker symbol.

@@ -16,9 +16,9 @@ use object::read::elf::{FileHeader as _, SectionHeader as _};
 use object::read::{ReadCache, ReadRef};
 
 /// Bytes of the longest file that is read.
-const LONGEST: u64 = 16 << 30;
-/// Most bytes that are read of one file.
-pub(crate) const MOST: u64 = 2 << 30;
+const MAX_FILE_LEN: u64 = 16 << 30;
+/// Maximum number of bytes that are read of one file.
+pub(crate) const MAX_READ: u64 = 2 << 30;
 /// A longer file is refused as sparse if less than a sixteenth of it is allocated.
 const MAY_BE_SPARSE: u64 = 64 << 20;
 
@@ -68,8 +68,8 @@ fn load_but(file: &File, left_out: impl FnOnce(u64) -> Vec<Range<u64>>) -> io::R
         }
         start = start.max(range.end);
     }
-    if wanted.iter().map(|range| range.end - range.start).sum::<u64>() > MOST {
-        return Err(too_large(format!("more than {} MiB would have to be read of it", MOST >> 20)));
+    if wanted.iter().map(|range| range.end - range.start).sum::<u64>() > MAX_READ {
+        return Err(too_large(format!("more than {} MiB would have to be read of it", MAX_READ >> 20)));
     }
     let length = usize::try_from(length).map_err(io::Error::other)?;
     // An impossible allocation fails here with an error; below it would abort the process.
@@ -92,7 +92,7 @@ fn too_large(why: String) -> io::Error {
 fn checked_length(file: &File) -> io::Result<u64> {
     let meta = file.metadata()?;
     let (length, allocated) = (meta.len(), meta.blocks().saturating_mul(512));
-    if length > LONGEST {
+    if length > MAX_FILE_LEN {
         return Err(too_large(format!("it is {} GiB long", length >> 30)));
     }
     // Some file systems report no allocated blocks.
@@ -102,7 +102,7 @@ fn checked_length(file: &File) -> io::Result<u64> {
     Ok(length)
 }
 
-/// A file that is read in parts, within a [budget](MOST).
+/// A file that is read in parts, within a [budget](MAX_READ).
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'f> {
     cache: &'f ReadCache<&'f File>,
@@ -137,7 +137,7 @@ const NAMES: [&[u8]; 2] = [b".gnu_debugdata", b".gnu_debuglink"];
 /// Returns the file ranges, sorted, of sections that are neither loaded nor tables of symbols or
 /// strings.
 fn for_debuggers(file: &File, length: u64) -> object::Result<Vec<Range<u64>>> {
-    let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+    let (cache, left) = (ReadCache::new(file), Cell::new(MAX_READ));
     let data = Parts::new(&cache, &left);
     let sections = FileHeader64::<Le>::parse(data)?.sections(Le, data)?;
     let mut ranges: Vec<Range<u64>> = sections

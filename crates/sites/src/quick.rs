@@ -15,7 +15,7 @@ use object::read::{ReadCache, ReadRef};
 
 use crate::discover::names::build_id_in;
 use crate::elf::image::string;
-use crate::load::{MOST, Parts};
+use crate::load::{MAX_READ, Parts};
 
 const SECTIONS: [&[u8]; 3] = [b"__patchable_function_entries", b"__mcount_loc", b"xray_instr_map"];
 /// Profiling functions' names as a string table has them.
@@ -47,13 +47,13 @@ pub fn file_may_have_sites(file: &File) -> bool {
 }
 
 fn look_at(file: &File) -> object::Result<FileContents> {
-    let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+    let (cache, left) = (ReadCache::new(file), Cell::new(MAX_READ));
     parse_headers(Parts::new(&cache, &left))
 }
 
 /// Returns the linker's identifier of a file's build, in hexadecimal. Reads headers and notes.
 pub fn build_id_of_file(file: &File) -> Option<String> {
-    let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+    let (cache, left) = (ReadCache::new(file), Cell::new(MAX_READ));
     build_id_in(Parts::new(&cache, &left))
 }
 
@@ -61,7 +61,7 @@ pub fn build_id_of_file(file: &File) -> Option<String> {
 const NAMES_ELSEWHERE: [&[u8]; 4] =
     [b".gnu_debugdata", b".gopclntab", b".data.rel.ro.gopclntab", b".go.buildinfo"];
 /// Length of the longest name that is checked.
-const LONGEST: usize = 1 << 16;
+const MAX_NAME_LEN: usize = 1 << 16;
 
 /// Returns false only if no symbol that this file defines passes, and it has no names of functions
 /// in other sections. Reads headers and symbol tables.
@@ -114,7 +114,7 @@ fn any_function<'d>(
             if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
                 continue;
             }
-            let name = string(strings, symbol.st_name.get(Le), LONGEST).unwrap_or_default();
+            let name = string(strings, symbol.st_name.get(Le), MAX_NAME_LEN).unwrap_or_default();
             let name = name.split(|byte| *byte == b'@').next().unwrap_or_default();
             if passes(&String::from_utf8_lossy(name)) {
                 return Ok(true);

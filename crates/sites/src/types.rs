@@ -17,7 +17,7 @@ pub use passing::{Passed, Unread};
 pub use source::SourceLine;
 
 use crate::address::Svma;
-use crate::load::{MOST, Parts};
+use crate::load::{MAX_READ, Parts};
 use gimli::{
     AttributeValue, DW_AT_abstract_origin, DW_AT_bit_size, DW_AT_calling_convention,
     DW_AT_data_member_location, DW_AT_name, DW_AT_specification, DW_AT_type, DwAt, DwTag, LittleEndian,
@@ -33,11 +33,11 @@ type Bytes = gimli::EndianArcSlice<LittleEndian>;
 type Unit = gimli::Unit<Bytes>;
 type Entry = gimli::DebuggingInformationEntry<Bytes>;
 
-/// Most references between types that are followed, as a file may hold any.
-const DEEPEST: usize = 32;
+/// Maximum number of references between types that are followed, as a file may hold any.
+const MAX_REFERENCES: usize = 32;
 /// Deepest nesting of unnamed structures, and of base classes.
 const NESTED: usize = 6;
-/// Most ranges of one function.
+/// Maximum number of ranges of one function.
 const PIECES: usize = 64;
 /// Bytes of a word of the calling convention.
 const WORD: u64 = 8;
@@ -141,7 +141,7 @@ pub struct Types {
 impl Types {
     /// Reads the debugging information of an ELF file; None if it has none.
     pub fn read(file: &File) -> io::Result<Option<Types>> {
-        let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+        let (cache, left) = (ReadCache::new(file), Cell::new(MAX_READ));
         Types::parse(Parts::new(&cache, &left))
     }
 
@@ -151,7 +151,7 @@ impl Types {
         if object.section_by_name(".debug_info").is_none() {
             return Ok(None);
         }
-        let mut left = MOST;
+        let mut left = MAX_READ;
         let section = |id: gimli::SectionId| -> Result<Bytes, gimli::Error> {
             let data = object.section_by_name(id.name()).and_then(|section| {
                 let packed = section.compressed_data().ok()?;
@@ -446,7 +446,7 @@ impl Types {
 
     /// Returns an attribute of an entry, or of the entry that it is an instance or a definition of.
     fn inherited(&self, mut place: DieRef, name: DwAt) -> Option<(usize, AttributeValue<Bytes>)> {
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_REFERENCES {
             let entry = self.entry(place)?;
             if let Some(value) = entry.attr_value(name) {
                 return Some((place.unit, value));

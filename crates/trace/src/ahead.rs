@@ -15,8 +15,9 @@ use std::thread;
 /// Number of chunks that are read before others are read ahead: a view of a moment, or of a short
 /// trace, needs no more.
 const ALONE: usize = 4;
-/// Most threads besides the reader: decoding takes about as long as the reader's own work.
-const MOST: usize = 3;
+/// Maximum number of threads besides the reader: decoding takes about as long as the reader's own
+/// work.
+const MAX_HELPERS: usize = 3;
 /// Number of chunks for each thread that are decoded and not taken yet.
 const AHEAD: usize = 3;
 
@@ -36,7 +37,7 @@ impl Stream {
     /// Creates a stream that uses as many threads as there are other processors.
     pub(crate) fn new(chunks: &Arc<EventChunks>, list: Vec<u32>) -> Stream {
         let processors = thread::available_parallelism().map_or(1, |count| count.get());
-        Stream::helped(chunks, list, (processors - 1).min(MOST))
+        Stream::helped(chunks, list, (processors - 1).min(MAX_HELPERS))
     }
 
     fn helped(chunks: &Arc<EventChunks>, list: Vec<u32>, helpers: usize) -> Stream {
@@ -70,7 +71,7 @@ struct Crew(Arc<Shared>);
 struct Shared {
     chunks: Arc<EventChunks>,
     list: Arc<[u32]>,
-    /// Most chunks that may be decoded and not taken.
+    /// Maximum number of chunks that may be decoded and not taken.
     window: usize,
     work: Mutex<Work>,
     /// Signalled when a chunk was decoded.

@@ -6,7 +6,7 @@ use calltap_names::printable;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Most missing entries of one kind that are made up; ids beyond count as nonsense.
+/// Maximum number of missing entries of one kind that are made up; ids beyond count as nonsense.
 const MADE_UP: usize = 1 << 18;
 
 /// Name of an entry without a record.

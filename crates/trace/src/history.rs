@@ -19,7 +19,7 @@ use crate::writer::{ThreadEncoder, TraceWriter};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-/// Most notes that are kept.
+/// Maximum number of notes that are kept.
 const NOTES: usize = 1000;
 
 /// Numbers of entries and returns.
@@ -54,7 +54,7 @@ struct ThreadCounts {
 /// The newest events and other contents of a recording.
 pub struct History {
     session: Session,
-    /// Most bytes of chunks.
+    /// Maximum number of bytes of chunks.
     limit: u64,
     bytes: u64,
     pieces: VecDeque<Piece>,

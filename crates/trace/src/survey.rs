@@ -6,7 +6,8 @@ use crate::chunk::{self, CHUNK_HEADER, ChunkHeader, FILE_HEADER, IndexEntry, Kin
 use crate::error::Error;
 use crate::source::{Scratch, Source};
 
-/// Most complaints that are kept; a thoroughly damaged file must not fill the memory with them.
+/// Maximum number of complaints that are kept; a thoroughly damaged file must not fill the memory
+/// with them.
 const COMPLAINTS: usize = 100;
 /// Number of bytes that are searched at a time for the next chunk.
 const WINDOW: usize = 64 << 10;

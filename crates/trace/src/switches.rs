@@ -76,7 +76,7 @@ const FORMER_BITS: u32 = 2;
 pub(crate) const KINDS: [Kind; 2] = [Kind::Switches, Kind::States];
 
 /// Number of a thread's switches from which a chunk is made.
-const MOST: usize = 4096;
+const CHUNK_SWITCHES: usize = 4096;
 /// Number of flushes after which it is written that a thread still sleeps, as a recorder that is
 /// killed loses what is not written.
 const OLD: u32 = 8;
@@ -107,7 +107,7 @@ impl Gathering {
         };
         gathered.switches.extend(switches);
         gathered.until = until.max(gathered.until);
-        (gathered.switches.len() >= MOST).then(|| gathered.seal(thread))
+        (gathered.switches.len() >= CHUNK_SWITCHES).then(|| gathered.seal(thread))
     }
 
     /// Returns the chunks to write before the file is flushed: new switches, and that a thread

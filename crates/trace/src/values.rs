@@ -61,12 +61,12 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Most callers that are kept of a call.
-    const MOST: usize = 1 << 15;
+    /// Maximum number of callers that are kept of a call.
+    const MAX_CALLERS: usize = 1 << 15;
 
     /// Writes the callers behind the bytes of other values.
     pub fn write(&self, bytes: &mut Vec<u8>) {
-        let kept = &self.addresses[..self.addresses.len().min(Self::MOST - 1)];
+        let kept = &self.addresses[..self.addresses.len().min(Self::MAX_CALLERS - 1)];
         let whole = self.whole && kept.len() == self.addresses.len();
         bytes.extend_from_slice(&((kept.len() as u16) << 1 | u16::from(whole)).to_le_bytes());
         kept.iter().for_each(|address| bytes.extend_from_slice(&address.to_le_bytes()));

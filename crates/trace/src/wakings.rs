@@ -42,7 +42,7 @@ pub enum Edge {
     Exit(i64),
 }
 
-/// Most bytes of a name that are kept.
+/// Maximum number of bytes of a name that are kept.
 const NAME: usize = 64;
 
 impl Entry for Waking {

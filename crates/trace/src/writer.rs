@@ -22,8 +22,8 @@ const OUT_BYTES: usize = 64 << 10;
 const OUT_LIMIT: usize = 4 << 20;
 /// Size up to which metadata records are gathered.
 const META_BYTES: usize = 64 << 10;
-/// Most sites in a record, so that no record comes near the size limit of a chunk, and each is in
-/// the cache when it is compressed.
+/// Maximum number of sites in a record, so that no record comes near the size limit of a chunk, and
+/// each is in the cache when it is compressed.
 const SITES_PER_RECORD: usize = 1024;
 
 /// A trace being written.

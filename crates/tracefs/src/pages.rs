@@ -4,7 +4,7 @@
 use crate::ring::{Payload, Record, Ring, SUBBUF};
 use crate::stack::Level;
 use crate::symbols::Symbols;
-use calltap_ringbuffer::{LONGEST, PAGE_SIZE, SubBuffer, record};
+use calltap_ringbuffer::{MAX_RECORD_LEN, PAGE_SIZE, SubBuffer, record};
 
 /// An open file.
 #[derive(Default, Debug)]
@@ -52,7 +52,7 @@ fn page(ring: &mut Ring, symbols: &mut Symbols) -> SubBuffer {
             }
             page.miss(lost);
         }
-        let longest = if lost > 0 { LONGEST } else { PAGE_SIZE };
+        let longest = if lost > 0 { MAX_RECORD_LEN } else { PAGE_SIZE };
         if !page.push(record.time, &encode(record, symbols, longest)) {
             break;
         }

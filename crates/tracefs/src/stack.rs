@@ -8,7 +8,7 @@ use crate::symbols::Symbols;
 use std::sync::Arc;
 
 /// Maximum number of levels, so that a stack fits into a page.
-pub(crate) const DEEPEST: usize = 480;
+pub(crate) const MAX_LEVELS: usize = 480;
 
 /// A level of a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ pub(crate) fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Sym
     let mut levels = vec![(Level::In(call.site), call.top())];
     let Call { mut parent, mut tail, mut slot, .. } = call;
     for outer in open {
-        if levels.len() + 2 > DEEPEST {
+        if levels.len() + 2 > MAX_LEVELS {
             break;
         }
         if tail {

@@ -5,7 +5,7 @@
 //! another stack, such as those of signal handlers and coroutines, are left out, as the kernel
 //! leaves out those of interrupts.
 
-use crate::stack::{Call, DEEPEST, Level, places};
+use crate::stack::{Call, Level, MAX_LEVELS, places};
 use crate::symbols::{Style, Symbols};
 use crate::tokens::present;
 use calltap_names::GlobSet;
@@ -61,7 +61,7 @@ impl StackTracer {
         (self.max, self.end) = (stack.end - call.top(), stack.end);
         self.deepest.clear();
         self.deepest.push(call);
-        self.deepest.extend(open.take(DEEPEST));
+        self.deepest.extend(open.take(MAX_LEVELS));
     }
 
     /// Returns the contents of `stack_trace`.

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::syntax::Syntax;
-use calltap_abi::frames::MOST;
+use calltap_abi::frames::MAX_STACK_COPY;
 use calltap_abi::values::{TEXT, compare};
 use calltap_names::Word;
 
@@ -114,7 +114,7 @@ const STACK_BYTES: u32 = 8 << 10;
 /// The default number of copied bytes of stack, as users write it.
 pub const STACK_SIZE: &str = "8K";
 /// Deepest nesting of operands.
-const DEEPEST: usize = 16;
+const MAX_NESTING: usize = 16;
 
 /// Parses `GLOB@ITEM,...`.
 pub fn rule(text: &str) -> Result<Rule, Syntax> {
@@ -165,10 +165,10 @@ fn stack_bytes(text: &str) -> Result<u32, Syntax> {
         return Ok(STACK_BYTES);
     }
     let bytes = text.strip_prefix('/').and_then(|bytes| bytes.trim().parse().ok());
-    bytes.filter(|bytes| (STACK_LEAST..=MOST).contains(bytes)).ok_or_else(|| Syntax::StackBytes {
+    bytes.filter(|bytes| (STACK_LEAST..=MAX_STACK_COPY).contains(bytes)).ok_or_else(|| Syntax::StackBytes {
         text: text.to_owned(),
         least: STACK_LEAST,
-        most: MOST,
+        most: MAX_STACK_COPY,
     })
 }
 
@@ -204,7 +204,7 @@ fn form(text: &str) -> Result<Form, Syntax> {
 fn operand(text: &str, depth: usize) -> Result<Operand, Syntax> {
     let text = text.trim();
     let wrong = || Syntax::NoOperand { text: text.to_owned() };
-    if depth == DEEPEST {
+    if depth == MAX_NESTING {
         return Err(wrong());
     }
     if let Some(inner) = text.strip_suffix(')') {

@@ -23,7 +23,7 @@ const SUBJECTS: [Subject; 6] = [
 /// Probability with which an unchanged row may be reported as changed.
 const ERROR: f64 = 0.002;
 /// Smallest change that is reported, however certain it is.
-const LEAST: f64 = 0.01;
+const MIN_CHANGE: f64 = 0.01;
 
 /// The change of a figure, with its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -47,8 +47,8 @@ impl Change {
     fn verdict(self) -> &'static str {
         let (least, most) = self.between;
         match self.ratio {
-            ratio if most < 1.0 && ratio < 1.0 - LEAST => "less",
-            ratio if least > 1.0 && ratio > 1.0 + LEAST => "MORE",
+            ratio if most < 1.0 && ratio < 1.0 - MIN_CHANGE => "less",
+            ratio if least > 1.0 && ratio > 1.0 + MIN_CHANGE => "MORE",
             _ => "",
         }
     }

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 /// Time for which each subject is measured in a round.
 const WINDOW: Duration = Duration::from_millis(400);
 /// Limit in seconds for a tracer to attach and detach.
-const PATIENCE: &str = "60";
+const TIME_LIMIT: &str = "60";
 /// Milliseconds above which a tracer is not tried with more functions.
 const SLOW: f64 = 10_000.0;
 /// Numbers of functions, with a glob and a regular expression for them.
-const MANY: [(&str, &str, &str); 3] =
+const COUNTS: [(&str, &str, &str); 3] =
     [("1", "f_00000", "^f_00000$"), ("1,000", "f_00*", "^f_00"), ("20,000", "f_*", "^f_")];
 
 /// A tracer.
@@ -86,8 +86,8 @@ pub fn table(bench: &Bench) -> Result<String> {
         text,
         "\nMilliseconds to come into a running program of 20,002 functions, have so many traced, and leave it as it was.\n\n\
          | tracer | {} |\n|---|{}|",
-        MANY.map(|(count, ..)| count).join(" | "),
-        MANY.map(|_| "--:").join("|")
+        COUNTS.map(|(count, ..)| count).join(" | "),
+        COUNTS.map(|_| "--:").join("|")
     )?;
     for (tracer, name) in [
         (Tracer::Calltap(""), "**calltap**"),
@@ -100,7 +100,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         }
         let mut cells = Vec::new();
         let mut slow = false;
-        for (_, glob, expression) in MANY {
+        for (_, glob, expression) in COUNTS {
             // Removing uprobes takes the kernel as long again, and cannot be interrupted.
             if slow {
                 cells.push("not tried".to_owned());
@@ -116,7 +116,7 @@ pub fn table(bench: &Bench) -> Result<String> {
                 }
             }
             slow = times.as_ref().is_none_or(|times| times.iter().any(|time| *time > SLOW));
-            cells.push(times.map_or(format!("over {PATIENCE} s"), |times| format!("{:.0}", median(times))));
+            cells.push(times.map_or(format!("over {TIME_LIMIT} s"), |times| format!("{:.0}", median(times))));
         }
         writeln!(text, "| {name} | {} |", cells.join(" | "))?;
     }
@@ -289,13 +289,13 @@ fn bpftrace(program: &Path, glob: &str) -> Command {
         "uprobe:{path}:{glob} {{ @entries = count(); }} uretprobe:{path}:{glob} {{ @returns = count(); }} interval:s:1 {{ exit(); }}"
     );
     let mut command = Command::new("timeout");
-    command.args([PATIENCE, "bpftrace", "-e", &script]).env("BPFTRACE_MAX_PROBES", "50000");
+    command.args([TIME_LIMIT, "bpftrace", "-e", &script]).env("BPFTRACE_MAX_PROBES", "50000");
     command
 }
 
 fn frida_visit(pid: &str, expression: &str, seconds: &str) -> Result<Command> {
     let mut command = Command::new("timeout");
-    command.arg(PATIENCE).arg(frida().context("no Frida here")?);
+    command.arg(TIME_LIMIT).arg(frida().context("no Frida here")?);
     command.arg(shell::root().join("benches/unmodified.py")).args([pid, expression, seconds]);
     Ok(command)
 }

@@ -185,7 +185,7 @@ impl ChaosDirectory {
 /// counters follow: signals, and failures.
 const COUNTERS: usize = 60;
 /// Time limit for a thread to make progress, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// Time limit for a program to end.
 const ENDING: Duration = Duration::from_secs(60);
 /// Time limit for a thread to be resumed.
@@ -249,7 +249,7 @@ impl Running {
             if !stopped.is_empty() && start.elapsed() > RESUMING {
                 return Err(format!("threads are stopped: {stopped:?}"));
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIME_LIMIT {
                 return Err(format!("threads {waiting:?} do not go on: {}", self.places()));
             }
             sleep(Duration::from_millis(2));

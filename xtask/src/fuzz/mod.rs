@@ -26,7 +26,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit in seconds, longer than any generated program runs on a loaded machine.
-const LONGEST: &str = "60";
+const TIME_LIMIT_S: &str = "60";
 /// Number of rounds of a program that is attached to.
 const ROUNDS: u32 = 4_000;
 
@@ -340,7 +340,7 @@ impl Program {
 /// Returns a command that runs in a directory with a time limit.
 fn limited(directory: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", LONGEST]).args(words).current_dir(directory);
+    command.args(["-s", "KILL", TIME_LIMIT_S]).args(words).current_dir(directory);
     command
 }
 

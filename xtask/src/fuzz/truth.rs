@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Maximum number of entries that are observed.
-const MOST: usize = 20_000;
+const MAX_ENTRIES: usize = 20_000;
 const BREAKPOINT: u8 = 0xCC;
 
 /// A function of a program.
@@ -144,7 +144,7 @@ fn follow(pid: Pid, program: &Path, functions: &[Function]) -> Result<Vec<Call>>
             WaitStatus::Stopped(_, Signal::SIGTRAP) => match &text {
                 Some(text) => {
                     calls.push(text.step_over(pid, functions)?);
-                    if calls.len() > MOST {
+                    if calls.len() > MAX_ENTRIES {
                         bail!("the program has too many calls");
                     }
                     None

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use taken::Transfer;
 
 /// Time limit in seconds, longer than any program runs under callgrind.
-const LONGEST: &str = "600";
+const TIME_LIMIT_S: &str = "600";
 const CALLGRIND: [&str; 8] = [
     "valgrind",
     "--tool=callgrind",
@@ -116,7 +116,7 @@ fn levels(place: &Path, seed: u64, sum: &mut Sum) -> Result<()> {
 fn run_generated(directory: &Path, sum: &mut Sum) -> Result<bool> {
     let profile = directory.join("profile");
     let mut run = Command::new("timeout");
-    run.arg(LONGEST).args(CALLGRIND).arg(format!("--callgrind-out-file={}", profile.display()));
+    run.arg(TIME_LIMIT_S).args(CALLGRIND).arg(format!("--callgrind-out-file={}", profile.display()));
     // Generated programs end with any status.
     run.args(["./program", "3"]).current_dir(directory).output().context("cannot start valgrind")?;
     let wrong = sum.wrong.len();

@@ -38,7 +38,7 @@ struct Test {
 }
 
 /// Time limit in seconds, longer than any test takes when traced on a loaded machine.
-const LONGEST: &str = "600";
+const TIME_LIMIT_S: &str = "600";
 
 /// Runs these suites, or all.
 pub fn run(only: &[&str]) -> Result<()> {
@@ -131,7 +131,7 @@ fn once(suite: &Suite, test: &Test, place: &Path, how: &str, calltap: &Path) -> 
     fs::create_dir_all(&work)?;
     symlink(place.join(how), &bin)?;
     let mut command = Command::new("timeout");
-    command.args(["-k", "10", LONGEST, "setsid", "-w", "sh", "-c", &test.script]).current_dir(&work);
+    command.args(["-k", "10", TIME_LIMIT_S, "setsid", "-w", "sh", "-c", &test.script]).current_dir(&work);
     command
         .env("BIN", &bin)
         .env("SOURCE", place.join("source"))

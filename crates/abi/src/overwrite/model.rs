@@ -8,7 +8,7 @@ use std::collections::HashSet;
 /// Chunks of the ring, and words of a chunk.
 const CHUNKS: usize = 3;
 const WORDS: usize = 2;
-/// Most signals, and most events of each flow: the program and each handler.
+/// Maximum number of signals, and most events of each flow: the program and each handler.
 const SIGNALS: u8 = 2;
 const EVENTS: u8 = 9;
 

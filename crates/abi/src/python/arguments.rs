@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicU8, Ordering::*};
 
 /// Bytes of the rules.
 pub const RULES: usize = 1016;
-/// Most arguments of a function that are read.
-pub const MOST: usize = 7;
+/// Maximum number of arguments of a function that are read.
+pub const MAX_ARGUMENTS: usize = 7;
 /// Bytes of the names of a function's arguments.
 pub const NAMES: usize = 104;
-/// Most bytes of a text, and of a word.
+/// Maximum number of bytes of a text, and of a word.
 pub const TEXT: usize = 64;
 
 /// Kinds of values, the first byte of each.

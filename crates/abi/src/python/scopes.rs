@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Slots of the index, a power of two.
 const SLOTS: usize = 1 << 16;
-/// Most slots that are searched for a code object. The name of a function that finds no slot lacks
-/// its scope.
+/// Maximum number of slots that are searched for a code object. The name of a function that finds
+/// no slot lacks its scope.
 const PROBES: usize = 64;
 /// Lowest bit of the relation in a slot. The address, shifted, and the entry's index lie below.
 const RELATION: u32 = 62;

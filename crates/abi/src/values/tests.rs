@@ -133,7 +133,7 @@ fn remembered_arguments_are_available_at_the_return() {
 
 #[test]
 fn no_more_of_the_stack_is_copied_than_a_row_of_pieces_holds() {
-    for (asked, copied) in [(4096, 4096), (i32::MAX, frames::MOST), (-512, 512)] {
+    for (asked, copied) in [(4096, 4096), (i32::MAX, frames::MAX_STACK_COPY), (-512, 512)] {
         let words = [2 << 16, word(step::FRAMES, 0, asked)];
         let program: Program = core::array::from_fn(|n| AtomicU64::new(words.get(n).copied().unwrap_or(0)));
         let call = Made::new(b"");

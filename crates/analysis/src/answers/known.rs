@@ -312,9 +312,9 @@ impl QueryContext {
 
     /// Converts nanoseconds to ticks, approximately.
     pub(super) fn ticks(&self, ns: u64) -> u64 {
-        const MANY: u64 = 1 << 40;
-        let many = self.clock.duration_ns(MANY).max(1);
-        (u128::from(ns) * u128::from(MANY) / u128::from(many)) as u64
+        const MAX_FACTOR: u64 = 1 << 40;
+        let many = self.clock.duration_ns(MAX_FACTOR).max(1);
+        (u128::from(ns) * u128::from(MAX_FACTOR) / u128::from(many)) as u64
     }
 
     /// Converts a duration in ticks to nanoseconds.

@@ -1,7 +1,7 @@
 //! Conditions under which a comparison fails: `total(f)>1.1x`. A condition on times needs several
 //! recordings: it holds if the whole confidence interval lies beyond its bound.
 
-use super::evidence::{self, ERROR_RATE, LEAST_RECORDINGS, Mean};
+use super::evidence::{self, ERROR_RATE, MIN_RECORDINGS, Mean};
 use super::outcome::{Finding, Holds, Outcome};
 use super::rule::Rule;
 use super::{Measure, Options, Row, Sources};
@@ -73,7 +73,7 @@ impl Condition {
     fn margin(&self, a: &Mean, b: &Mean, error: f64, rule: Rule) -> Option<f64> {
         let ratio = if let Bound::Ratio(ratio) = self.bound { ratio } else { 0.0 };
         let compared: &[&Mean] = if ratio > 0.0 { &[a, b] } else { &[b] };
-        let few = |side: &&&Mean| side.recordings < LEAST_RECORDINGS;
+        let few = |side: &&&Mean| side.recordings < MIN_RECORDINGS;
         // Equal call counts in all recordings need no test.
         let exact = !self.measure.is_time() && compared.iter().all(|side| side.is_constant());
         if !exact && compared.iter().any(|side| few(&side)) {
@@ -85,7 +85,7 @@ impl Condition {
 
     /// Whether there are too few recordings to try the condition.
     fn lacks(&self, recordings: [usize; 2]) -> bool {
-        let [a, b] = recordings.map(|number| number < LEAST_RECORDINGS);
+        let [a, b] = recordings.map(|number| number < MIN_RECORDINGS);
         b || (a && matches!(self.bound, Bound::Ratio(_)))
     }
 }

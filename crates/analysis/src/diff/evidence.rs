@@ -14,7 +14,7 @@ use distrs::StudentsT;
 
 /// Number of recordings per side that a condition on times needs. Fewer prove only changes far
 /// larger than their differences.
-pub const LEAST_RECORDINGS: usize = 5;
+pub const MIN_RECORDINGS: usize = 5;
 /// Probability that a comparison of equal programs reports any difference.
 pub const ERROR_RATE: f64 = 0.001;
 /// Relative error of a percentile.

@@ -24,11 +24,11 @@ impl Diff {
         let rule = json!({
             "standard_errors": rule::ERRORS,
             "min_change": self.options.min_change,
-            "least_calls": rule::LEAST,
+            "least_calls": rule::MIN_CALLS,
             "percentile_step_ns": self.rule().step_ns,
             "between_recordings": !self.is_of_single_recordings(),
             "confidence": 1.0 - evidence::ERROR_RATE,
-            "least_recordings": evidence::LEAST_RECORDINGS,
+            "least_recordings": evidence::MIN_RECORDINGS,
         });
         out.write_all(member("noise", rule).as_bytes())?;
         out.write_all(

@@ -15,10 +15,10 @@
 //!   programs;
 //! - a percentile must differ by at least `STEP_NS`, about the error of reading a clock (2 ms with
 //!   the coarse clock);
-//! - with fewer than `LEAST` calls, or for a longest call, the verdict is `?`.
+//! - with fewer than `MIN_CALLS` calls, or for a longest call, the verdict is `?`.
 
 use super::numbers::{Numbers, Percentile, Sample};
-use super::rule::{ERRORS, LEAST, Rule};
+use super::rule::{ERRORS, MIN_CALLS, Rule};
 use super::{Measure, evidence};
 
 /// Whether and how a number differs.
@@ -105,13 +105,14 @@ fn within_recordings(measure: Measure, a: &Numbers, b: &Numbers) -> Option<bool>
 /// varies.
 fn sums_differ(a: &Sample, b: &Sample) -> Option<bool> {
     let error = (a.count as f64 * a.variance_ns2 + b.count as f64 * b.variance_ns2).sqrt();
-    (a.count.min(b.count) >= LEAST).then(|| a.sum_ns.abs_diff(b.sum_ns) as f64 > ERRORS * error)
+    (a.count.min(b.count) >= MIN_CALLS).then(|| a.sum_ns.abs_diff(b.sum_ns) as f64 > ERRORS * error)
 }
 
 fn means_differ(a: &Sample, b: &Sample) -> Option<bool> {
     let mean = |sample: &Sample| sample.sum_ns as f64 / sample.count as f64;
     let error = |sample: &Sample| sample.variance_ns2 / sample.count as f64;
-    (a.count.min(b.count) >= LEAST).then(|| (mean(a) - mean(b)).abs() > ERRORS * (error(a) + error(b)).sqrt())
+    (a.count.min(b.count) >= MIN_CALLS)
+        .then(|| (mean(a) - mean(b)).abs() > ERRORS * (error(a) + error(b)).sqrt())
 }
 
 /// Whether the ranges of two percentiles do not overlap. Each end is off by up to 1/128.

@@ -1,6 +1,6 @@
 //! Outcomes of conditions, and the sentences that report them.
 
-use super::evidence::LEAST_RECORDINGS;
+use super::evidence::MIN_RECORDINGS;
 use super::{Measure, Verdict};
 use crate::units::{count, duration, one_line};
 
@@ -117,14 +117,14 @@ impl Outcome {
         let why = match self.finding {
             Finding::Holds | Finding::HoldsNot => return None,
             Finding::TooFewRecordings([a, b]) => {
-                format!("{LEAST_RECORDINGS} recordings a side are needed, A has {a} and B has {b}")
+                format!("{MIN_RECORDINGS} recordings a side are needed, A has {a} and B has {b}")
             }
             Finding::NotAlternated => {
                 let proven = self.holds_of.iter().find(|holds| holds.proven);
                 let found = proven.map(|holds| self.found(holds)).unwrap_or_default();
                 format!(
                     "{found}, and a load of the machine that changed in between looks the same: record A and B in \
-                     turn, in two blocks each or more: --repeat {LEAST_RECORDINGS} -o A.1, then -o B.1, -o A.2, -o B.2"
+                     turn, in two blocks each or more: --repeat {MIN_RECORDINGS} -o A.1, then -o B.1, -o A.2, -o B.2"
                 )
             }
         };

@@ -3,7 +3,7 @@
 /// Number of standard errors: by chance alone, one of 16,000 values differs by more.
 pub(super) const ERRORS: f64 = 4.0;
 /// Number of calls of a function in each trace that a judgement of its times needs.
-pub(super) const LEAST: u64 = 10;
+pub(super) const MIN_CALLS: u64 = 10;
 
 /// Percentiles that differ by less are equal, nanoseconds.
 pub(super) const STEP_NS: u64 = 20;
@@ -25,5 +25,5 @@ pub(super) fn ranks(calls: u64, permille: u32) -> Option<(u64, u64)> {
     let (n, p) = (calls as f64, f64::from(permille) / 1000.0);
     let off = ERRORS * (n * p * (1.0 - p)).sqrt();
     let (low, high) = ((n * p - off).floor(), (n * p + off).ceil() + 1.0);
-    (calls >= LEAST && low >= 1.0 && high <= n).then_some((low as u64, high as u64))
+    (calls >= MIN_CALLS && low >= 1.0 && high <= n).then_some((low as u64, high as u64))
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// Deepest indentation of the text, in levels.
-const DEEPEST: usize = 24;
+const MAX_LEVELS: usize = 24;
 /// The columns of CSV.
 const CSV: &str = "pid,goroutine,started_by,function,calls,first_ns,seen_ns,waited_ns,waits_at_end,cpu_ns,runnable_ns,blocked_ns,unknown_ns";
 /// Titles of the states other than waiting.
@@ -70,7 +70,7 @@ impl Goroutines {
         cells.extend([row.number.to_string(), row.starter.text()]);
         cells.extend(several.then(|| row.pid.to_string()));
         let function = row.function.as_deref().map_or("?".into(), one_line);
-        cells.push(format!("{}{function}", "  ".repeat(row.depth.min(DEEPEST))));
+        cells.push(format!("{}{function}", "  ".repeat(row.depth.min(MAX_LEVELS))));
         cells
     }
 

@@ -11,7 +11,7 @@ use calltap_trace::{Site, SiteId};
 /// Maximum number of shares printed for a call.
 const SAID: usize = 3;
 /// Smallest share printed, percent.
-const LEAST: f64 = 1.0;
+const MIN_PERCENT: f64 = 1.0;
 /// Calls print shares if they take at least `1 / WORTH` of the smallest limit around them.
 const WORTH: u64 = 10;
 
@@ -95,7 +95,7 @@ impl Open {
         let mut all: Vec<Share> = called.chain([share(None, 1, call.self_ticks)]).collect();
         all.sort_by(|a, b| b.percent.total_cmp(&a.percent));
         all.truncate(SAID);
-        all.retain(|share| share.percent >= LEAST);
+        all.retain(|share| share.percent >= MIN_PERCENT);
         all
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, ScopedJoinHandle};
 
 /// Maximum number of reading threads: each has sums of its own.
-const MOST: usize = 4;
+const MAX_THREADS: usize = 4;
 /// Traces with fewer events are read by one thread.
 const WORTH_SHARING: u64 = 1 << 20;
 
@@ -28,7 +28,7 @@ pub(crate) fn run_shared<V: Visitor + Send>(
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     let all = threads_with_events(source);
     if let Some(shared) = source.shared()
-        && let Some(parts) = parts(shared, &all, processors.min(MOST))
+        && let Some(parts) = parts(shared, &all, processors.min(MAX_THREADS))
     {
         return share(shared, &parts, make, progress);
     }

@@ -14,7 +14,7 @@ use calltap_trace::{ThreadId, Waking};
 use std::collections::{BTreeMap, HashMap};
 
 /// Maximum length of a chain: a waker, its waker, and so on.
-const DEEPEST: usize = 4;
+const MAX_LENGTH: usize = 4;
 /// Number of waits of one thread whose wakers are followed, the longest ones.
 const FOLLOWED: usize = 8;
 /// Smallest share of the explained time, in thousandths, for which a wait is followed.
@@ -256,7 +256,7 @@ impl<'s> Chains<'s> {
             }
         }
         followed.sort_by_key(|(place, ..)| std::cmp::Reverse(chain.waits[*place].ticks));
-        if path.len() < DEEPEST {
+        if path.len() < MAX_LENGTH {
             for (place, start, end) in followed.into_iter().take(FOLLOWED) {
                 let waited = &mut chain.waits[place];
                 // Small waits explain little, and a thread already in the chain is explained there.

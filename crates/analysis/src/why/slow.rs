@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Number of slow calls within an open call that are remembered at least.
-const MOST_INNER: usize = 1 << 16;
+const MAX_INNER: usize = 1 << 16;
 
 /// Calls of matching functions that take longer than a threshold are slow.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,9 +90,9 @@ impl Visitor for Search<'_> {
 impl Search<'_> {
     /// Keeps only the slower half of very many slow calls within one call.
     fn forget_short(&mut self) {
-        if self.inner.len() >= 2 * MOST_INNER {
+        if self.inner.len() >= 2 * MAX_INNER {
             let mut totals: Vec<u64> = self.inner.iter().map(|call| call.total).collect();
-            let (_, median, _) = totals.select_nth_unstable(MOST_INNER);
+            let (_, median, _) = totals.select_nth_unstable(MAX_INNER);
             let median = *median;
             self.inner.retain(|call| call.total > median);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Shortest pause between two readings of the program's sums, in nanoseconds.
-const PAUSE: u64 = 50_000_000;
+const MIN_PAUSE_NS: u64 = 50_000_000;
 /// Least ratio of that pause to the time that a reading takes.
 const SHARE: u64 = 20;
 
@@ -46,7 +46,7 @@ impl Window {
         let reading = Some(Reading { at, rows: sums() });
         *if self.first.is_none() { &mut self.first } else { &mut self.last } = reading;
         let now = monotonic_ns();
-        self.due = now + PAUSE.max(SHARE * now.saturating_sub(at));
+        self.due = now + MIN_PAUSE_NS.max(SHARE * now.saturating_sub(at));
     }
 
     /// Returns the first and the last reading.

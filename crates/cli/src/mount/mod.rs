@@ -44,7 +44,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Time in which readers can read to the end after the directory was unmounted.
 const LAST_READS: Duration = Duration::from_secs(2);
 /// Interval between two looks whether the session has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval between two looks for the libraries that filters wait for.
 const TEND: Duration = Duration::from_millis(200);
 /// Word of the serving process once files can be used.
@@ -270,7 +270,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
             directories.tend();
             tended = Instant::now();
         }
-        thread::sleep(LOOK);
+        thread::sleep(LOOK_INTERVAL);
     }
     // Readers that wait get the end of the file.
     end();
@@ -282,7 +282,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
             drop(guard);
             let start = Instant::now();
             while directories.are_open() && start.elapsed() < LAST_READS {
-                thread::sleep(LOOK);
+                thread::sleep(LOOK_INTERVAL);
             }
         }
     }

@@ -25,13 +25,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Interval between two looks for processes that another calltap has attached to.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Inode numbers of the set's own files: its directory and its log.
 const ROOT: u64 = 1;
 const LOG: u64 = 2;
 const LOG_NAME: &str = "error_log";
 /// Number of bytes after which the log is started again.
-const LONGEST: usize = 1 << 16;
+const MAX_LOG_LEN: usize = 1 << 16;
 
 type ServerThread = JoinHandle<Result<SessionOutcome, String>>;
 type Options = dyn Fn(u32, Selection) -> anyhow::Result<calltap_session::Options> + Send + Sync;
@@ -117,7 +117,7 @@ impl ProcessSet {
     fn complain(&self, pid: u32, why: &str) {
         let mut log = lock(&self.log);
         let line = format!("{pid}: {}\n", units::one_line(why));
-        if log.len() + line.len() > LONGEST {
+        if log.len() + line.len() > MAX_LOG_LEN {
             log.clear();
         }
         // A failure that repeats is logged once.
@@ -213,7 +213,7 @@ impl ProcessSet {
                 }
             }
             lock(&self.threads).retain(|_, thread| !thread.is_finished());
-            thread::sleep(LOOK);
+            thread::sleep(LOOK_INTERVAL);
         }
     }
 

@@ -21,9 +21,9 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval between two looks for signals.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval between two looks while an answer is due: a thread may be stopped until it is given.
-const SHORT_LOOK: Duration = Duration::from_millis(2);
+const SHORT_LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 enum Waiter {
     Reader(Reader),
@@ -97,8 +97,8 @@ impl Waiting {
             self.waiters.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
             match (none, due) {
                 (true, _) => {}
-                (false, true) => thread::sleep(SHORT_LOOK),
-                (false, false) => server.wait(LOOK),
+                (false, true) => thread::sleep(SHORT_LOOK_INTERVAL),
+                (false, false) => server.wait(LOOK_INTERVAL),
             }
         }
     }

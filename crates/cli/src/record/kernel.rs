@@ -23,7 +23,7 @@ use std::time::Duration;
 use std::{io, mem};
 
 /// Interval between two reads of the kernel's buffers.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A temporary file, removed on drop.
 struct TemporaryFile(PathBuf);
@@ -83,7 +83,7 @@ impl Kernel {
                 if is_last {
                     return Ok(pages);
                 }
-                thread::park_timeout(LOOK);
+                thread::park_timeout(LOOK_INTERVAL);
             }
         };
         Ok(Some(Kernel { globs: words.join(","), functions, stop, reader: Some(thread::spawn(read)) }))

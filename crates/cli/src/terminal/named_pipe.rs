@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval between two looks whether a program reads the pipe.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits until a program reads the named pipe at `path`, and says so. The pipe has a reader, and
 /// can be opened at once, while the returned file is open. `None` for other files, also for this
@@ -35,7 +35,7 @@ pub fn with_reader(path: &Path) -> Result<Option<File>> {
                         path.display()
                     );
                 }
-                thread::sleep(LOOK);
+                thread::sleep(LOOK_INTERVAL);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error).with_context(|| path.display().to_string()),

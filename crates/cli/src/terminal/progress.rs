@@ -64,7 +64,7 @@ fn sentence(recording: &Recording) -> String {
 }
 
 /// Time after which the bar appears.
-const PATIENCE: Duration = Duration::from_secs(1);
+const BAR_DELAY: Duration = Duration::from_secs(1);
 
 /// Whether the bar is off for good, as a pager has the terminal.
 static GIVES_WAY: AtomicBool = AtomicBool::new(false);
@@ -98,7 +98,7 @@ impl Progress {
 
     /// Sets the number of events that are done.
     pub fn set(&mut self, done: u64) {
-        if !self.terminal || self.started.elapsed() < PATIENCE || GIVES_WAY.load(Relaxed) {
+        if !self.terminal || self.started.elapsed() < BAR_DELAY || GIVES_WAY.load(Relaxed) {
             return;
         }
         let Ok(mut bar) = BAR.lock() else { return };

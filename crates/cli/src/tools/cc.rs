@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
 /// Maximum nesting of response files.
-const DEEPEST: usize = 16;
+const MAX_NESTING: usize = 16;
 
 /// Runs the compiler. The exit status is the compiler's.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -116,7 +116,7 @@ fn objects(words: &[OsString]) -> Vec<PathBuf> {
 /// Collects the arguments, with those of response files (`@FILE`) in their places.
 fn expand(words: &[OsString], depth: usize, all: &mut Vec<OsString>) {
     for word in words {
-        let file = word.as_bytes().strip_prefix(b"@").filter(|_| depth < DEEPEST);
+        let file = word.as_bytes().strip_prefix(b"@").filter(|_| depth < MAX_NESTING);
         match file.and_then(|file| fs::read(OsStr::from_bytes(file)).ok()) {
             Some(content) => expand(&split(&content), depth + 1, all),
             None => all.push(word.clone()),

@@ -33,7 +33,7 @@ use std::time::Duration;
 use switches::Switches;
 
 /// Shortest interval that is accepted.
-const SHORTEST: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How the table is displayed.
 struct Show {
@@ -126,8 +126,8 @@ fn look_at(
 /// Returns the length of an interval.
 pub fn interval(arguments: &Arguments) -> Result<Duration> {
     let interval = values::time_of(arguments, "interval")?.unwrap_or_default();
-    if interval < SHORTEST {
-        bail!("--interval must be at least {}ms", SHORTEST.as_millis());
+    if interval < MIN_INTERVAL {
+        bail!("--interval must be at least {}ms", MIN_INTERVAL.as_millis());
     }
     Ok(interval)
 }

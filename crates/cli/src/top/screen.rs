@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval between two looks for new intervals; keys are handled at once.
-const PAUSE: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Whether there is a terminal to draw on, and one to read keys from.
 pub fn is_there() -> bool {
@@ -47,7 +47,7 @@ pub(super) fn run(intervals: &mut Intervals, switches: &[Switches], show: &Show)
             Err(TryRecvError::Empty) => {}
         }
         screen.draw(|frame| grid.draw(frame, &together))?;
-        let event = match keys.recv_timeout(PAUSE) {
+        let event = match keys.recv_timeout(LOOK_INTERVAL) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => bail!("cannot read keys from the terminal: it was closed"),

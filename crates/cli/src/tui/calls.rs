@@ -18,7 +18,7 @@ const COLOURS: [u8; 12] = [110, 114, 144, 150, 152, 174, 179, 180, 182, 187, 216
 /// Number of levels of a thread that are shown.
 const LEVELS: usize = 24;
 /// Shortest stretch of time, nanoseconds.
-const SHORTEST: u64 = 100;
+const MIN_SPAN_NS: u64 = 100;
 
 /// A row of the timeline: a thread's heading, its states, or one level of its calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ fn parts<S: Source>(explorer: &Explorer<S>) -> Vec<Part> {
 impl App {
     /// Returns the part of the time that is shown.
     fn stretch<S: Source + Sync>(&self, shown: &ScreenData<'_, S>) -> (u64, u64) {
-        self.stretch.unwrap_or((0, shown.explorer.timeline.end().max(SHORTEST)))
+        self.stretch.unwrap_or((0, shown.explorer.timeline.end().max(MIN_SPAN_NS)))
     }
 
     pub(super) fn draw_timeline<S: Source + Sync>(
@@ -163,8 +163,8 @@ impl App {
     }
 
     fn show_stretch<S: Source + Sync>(&mut self, from: u64, length: u64, shown: &ScreenData<'_, S>) {
-        let end = shown.explorer.timeline.end().max(SHORTEST);
-        let length = length.clamp(SHORTEST, end);
+        let end = shown.explorer.timeline.end().max(MIN_SPAN_NS);
+        let length = length.clamp(MIN_SPAN_NS, end);
         let from = from.min(end - length);
         self.stretch = Some((from, from + length));
     }
@@ -198,7 +198,7 @@ impl App {
         );
         self.at = Some(start);
         let (from, to) = self.stretch(shown);
-        let (span, length) = (to - from, (end - start).max(SHORTEST));
+        let (span, length) = (to - from, (end - start).max(MIN_SPAN_NS));
         let span = if span > length * 40 || span < length { length.saturating_mul(3) } else { span };
         self.show_stretch((start + (end - start) / 2).saturating_sub(span / 2), span, shown);
         let level = explorer.depth_of(thread, function, start).min(LEVELS - 1);

@@ -37,7 +37,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval between two looks for new intervals; keys are handled at once.
-const PAUSE: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Shows the screen until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -105,7 +105,7 @@ fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
         let leave: Vec<_> = seen.iter().map(|seen| seen.switches.end_on_drop()).collect();
         let has_begun = |at: usize| seen[at].intervals() > 0;
         while (0..seen.len()).any(|at| !has_begun(at) && !watching[at].is_finished()) {
-            thread::sleep(PAUSE);
+            thread::sleep(LOOK_INTERVAL);
         }
         let begun: Vec<usize> = (0..seen.len()).filter(|at| has_begun(*at)).collect();
         let is_over = || begun.iter().all(|at| watching[*at].is_finished());
@@ -160,7 +160,7 @@ fn turn<S: Source + Sync>(
     shown: &ScreenData<'_, S>,
 ) -> Result<KeyEffect> {
     terminal.draw(|frame| app.draw(frame, shown))?;
-    match keys.recv_timeout(PAUSE) {
+    match keys.recv_timeout(LOOK_INTERVAL) {
         Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Ok(app.key(key, shown)),
         Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(KeyEffect::Nothing),
         Err(RecvTimeoutError::Disconnected) => bail!("cannot read keys from the terminal: it was closed"),

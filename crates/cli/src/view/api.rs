@@ -23,7 +23,7 @@ const BARS: usize = 60;
 const HEAT_COLUMNS: u32 = 60;
 const HEAT_ROWS: usize = 24;
 /// Width of the narrowest box of a flame graph, as a share of the graph's width.
-const NARROWEST: f64 = 1.0 / 3000.0;
+const MIN_BOX_WIDTH: f64 = 1.0 / 3000.0;
 /// Number of columns of the overview, and of threads in it, at most.
 const COLUMNS: u64 = 4096;
 const THREADS: usize = 64;
@@ -86,7 +86,7 @@ pub fn explore<S: Source + Sync>(
         "overview" => overview(explorer, query)?,
         "states" => off(explorer, query)?.to_string(),
         "why" => why(explorer, query)?.to_string(),
-        "flame" => flame(explorer, query, NARROWEST)?.to_string(),
+        "flame" => flame(explorer, query, MIN_BOX_WIDTH)?.to_string(),
         "function" => function(explorer, query)?.to_string(),
         "calls" => calls(explorer, query)?.to_string(),
         "source" => json!(source_text(explorer, query_function(explorer, query, "f")?)).to_string(),

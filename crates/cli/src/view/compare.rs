@@ -8,7 +8,7 @@ use calltap_trace::{SiteId, TraceReader};
 use serde_json::{Value, json};
 
 /// Width of the narrowest box of a flame graph, as a share of the graph's width.
-const NARROWEST: f64 = 1.0 / 3000.0;
+const MIN_BOX_WIDTH: f64 = 1.0 / 3000.0;
 
 /// A base that was read.
 pub struct Compared {
@@ -27,7 +27,7 @@ impl Compared {
     /// Answers `by=wall&base=0&root=0`, or `f=1&callers=0` instead of a root: a flame graph of the
     /// differences. With `base=1` the widths are those of the base.
     pub fn flame<S: Source>(&self, explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
-        self.flame_from(explorer, query, NARROWEST)
+        self.flame_from(explorer, query, MIN_BOX_WIDTH)
     }
 
     /// Answers as [`Compared::flame`] does, with boxes down to a share of the width.

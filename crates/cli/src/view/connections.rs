@@ -26,15 +26,15 @@ use std::time::{Duration, Instant};
 
 /// Number of connections at a time. Beyond that, the oldest one that has not shown the token is
 /// closed.
-const MOST: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 /// Number of bytes of a request's head at most.
-const LONGEST_HEAD: usize = 16 << 10;
+const MAX_HEAD_LEN: usize = 16 << 10;
 /// Time until the first request must be complete.
 const FIRST: Duration = Duration::from_secs(5);
 /// Time from one request until the next must be complete.
 const NEXT: Duration = Duration::from_secs(30);
 /// Interval between two looks whether the server is to end.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The response to a request.
 pub type Answer = Response<Full<Bytes>>;
@@ -57,7 +57,7 @@ pub fn serve(
     thread::scope(|scope| {
         while !over.load(Acquire) {
             let Ok((stream, _)) = listener.accept() else {
-                wait(listener, PollFlags::IN, LOOK);
+                wait(listener, PollFlags::IN, LOOK_INTERVAL);
                 continue;
             };
             let Some(peer) = admit(&mut lock(&peers), stream) else { continue };
@@ -78,7 +78,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Adds a new connection, unless the limit is reached or the connection cannot be set up.
 fn admit(peers: &mut Vec<Arc<Peer>>, stream: TcpStream) -> Option<Arc<Peer>> {
-    if peers.len() >= MOST {
+    if peers.len() >= MAX_CONNECTIONS {
         let stranger = peers.iter().position(|peer| !peer.is_known.load(Acquire))?;
         let _ = peers.remove(stranger).stream.shutdown(Shutdown::Both);
     }
@@ -112,7 +112,7 @@ fn speak(
     });
     let stream = Stream { peer: Arc::clone(peer), awaited: Rc::clone(&awaited) };
     let mut connection = pin!(
-        Builder::new().max_buf_size(LONGEST_HEAD).pipeline_flush(true).serve_connection(stream, service)
+        Builder::new().max_buf_size(MAX_HEAD_LEN).pipeline_flush(true).serve_connection(stream, service)
     );
     let mut context = Context::from_waker(Waker::noop());
     while !over.load(Acquire) && Instant::now() < due.get() {
@@ -120,7 +120,7 @@ fn speak(
         if let Poll::Ready(ended) = connection.as_mut().poll(&mut context) {
             return ended;
         }
-        wait(&peer.stream, awaited.get(), LOOK);
+        wait(&peer.stream, awaited.get(), LOOK_INTERVAL);
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ use std::time::Duration;
 use subject::{File, Process};
 
 /// Interval between two looks whether the server is to end.
-const PAUSE: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves the page until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -93,7 +93,7 @@ fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {
     server.announce(arguments)?;
     server.serve(&*subject, || {
         while !over.load(Acquire) && (!reading.is_finished() || subject.is_read()) {
-            thread::sleep(PAUSE);
+            thread::sleep(LOOK_INTERVAL);
         }
     });
     if reading.is_finished() && !subject.is_read() {
@@ -191,7 +191,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
         let has_begun = |subject: &Process| subject.seen.intervals() > 0;
         let is_waited_for = |subject: &Process| !has_begun(subject) && !subject.ended.load(Acquire);
         while subjects.iter().any(is_waited_for) {
-            thread::sleep(PAUSE);
+            thread::sleep(LOOK_INTERVAL);
         }
         let join = || {
             let joined = watching.into_iter().map(|thread| thread.join()).collect();
@@ -207,7 +207,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
         let result = server.serve(&subjects, || {
             let runs = |subject: &Process| !subject.ended.load(Acquire);
             while shown.is_ok() && subjects.iter().any(runs) && !server.is_forgotten(idle) {
-                thread::sleep(PAUSE);
+                thread::sleep(LOOK_INTERVAL);
             }
             drop(leave);
             let (outcomes, result) = join();
@@ -221,7 +221,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
                 };
                 tell!("calltap: {what} stays until Ctrl-C");
                 while !over.load(Acquire) && !server.is_forgotten(idle) {
-                    thread::sleep(PAUSE);
+                    thread::sleep(LOOK_INTERVAL);
                 }
             }
             result

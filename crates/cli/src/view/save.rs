@@ -30,8 +30,8 @@ const HEATS: usize = 100;
 const VALUED: usize = 100;
 /// Width of the narrowest box as a share of the graph's width: of the flame graph of all functions,
 /// in which the page can zoom, and of those of single functions.
-const NARROWEST: f64 = 1.0 / 30_000.0;
-const NARROWEST_OF_FUNCTION: f64 = 1.0 / 1000.0;
+const MIN_BOX_WIDTH: f64 = 1.0 / 30_000.0;
+const MIN_BOX_WIDTH_OF_FUNCTION: f64 = 1.0 / 1000.0;
 /// Number of columns of the overview.
 const COLUMNS: u32 = 2048;
 /// The times that a flame graph can show.
@@ -109,14 +109,14 @@ impl Answers {
         let times = if explorer.source.has_switches() { &TIMES[..] } else { &TIMES[..1] };
         let mut size = 0;
         for by in times {
-            let answer = flame(explorer, &format!("by={by}&root=0"), NARROWEST)?;
+            let answer = flame(explorer, &format!("by={by}&root=0"), MIN_BOX_WIDTH)?;
             self.flames.push(format!("\"{by}\":{answer}"));
         }
         for site in by_time(explorer) {
             for (by, callers) in times.iter().flat_map(|by| [(by, 0), (by, 1)]) {
                 let query = format!("by={by}&f={site}&callers={callers}");
                 // The function's paths may be missing, as there were too many paths.
-                let Ok(answer) = flame(explorer, &query, NARROWEST_OF_FUNCTION) else { continue };
+                let Ok(answer) = flame(explorer, &query, MIN_BOX_WIDTH_OF_FUNCTION) else { continue };
                 size += answer.len();
                 self.flames.push(format!("\"{by}.{site}.{callers}\":{answer}"));
             }
@@ -187,7 +187,7 @@ fn differences<S: Source>(explorer: &Explorer<S>, base: &Compared) -> Result<Val
     let mut all = serde_json::Map::new();
     for (by, of_base) in times.iter().flat_map(|by| [(by, 0), (by, 1)]) {
         let query = format!("by={by}&base={of_base}&root=0");
-        let flame = base.flame_from(explorer, &Query(&query), NARROWEST);
+        let flame = base.flame_from(explorer, &Query(&query), MIN_BOX_WIDTH);
         all.insert(format!("{by}.{of_base}"), flame.map_err(|refusal| anyhow!("{}", refusal.why))?);
     }
     Ok(all.into())

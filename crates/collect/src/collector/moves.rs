@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 /// Number of waiting events from which all rings are read and the events paired.
-const MANY: usize = 1 << 17;
+const MAX_WAITING: usize = 1 << 17;
 
 /// How threads continue on each other's stacks.
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl Collector<'_> {
             let all = self.readers.iter_mut().flatten();
             all.filter(|reader| processes.contains(&reader.process)).for_each(|reader| reader.wait());
         }
-        self.readers.iter().flatten().map(|reader| reader.waiting_events()).sum::<usize>() > MANY
+        self.readers.iter().flatten().map(|reader| reader.waiting_events()).sum::<usize>() > MAX_WAITING
     }
 
     /// Pairs the waiting events until now.

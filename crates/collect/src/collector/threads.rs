@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// Number of living threads whose newest events are kept, 64 KiB each at most.
-const MOST_HISTORIES: u32 = 256;
+const MAX_HISTORIES: u32 = 256;
 /// Number of threads whose stacks are measured as they begin. Those of later threads are measured
 /// where their lengths matter, as each measurement reads all mappings of the process.
 const MEASURED: u32 = 64;
@@ -262,7 +262,7 @@ impl Collector<'_> {
         }
         let own = self.processes.get(process).and_then(|process| process.stack).filter(|_| is_first);
         own.into_iter().for_each(|top| reader.set_first_stack(top));
-        let keeps_history = !self.overwrite && self.threads.count <= MOST_HISTORIES;
+        let keeps_history = !self.overwrite && self.threads.count <= MAX_HISTORIES;
         let mut reader = reader.until(self.until).keeping_history(keeps_history);
         if let Some((open, process)) = is_first.then(|| self.threads.copied.remove(&process)).flatten() {
             reader = reader.copied(open, process);

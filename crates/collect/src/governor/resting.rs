@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The first pause of a function.
-const SHORTEST: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause of a function.
-const LONGEST: Duration = Duration::from_secs(120);
+const MAX_PAUSE: Duration = Duration::from_secs(120);
 /// Share of the free cost that functions given back may be expected to take.
 const PART: f64 = 0.5;
 
@@ -41,7 +41,7 @@ pub(super) struct Resting(HashMap<u32, Rest>);
 impl Resting {
     /// Notes that a site is disabled, which cost this share of the program's own time.
     pub(super) fn begin(&mut self, site: u32, cost: f64, now: Instant) {
-        let pause = self.0.get(&site).map_or(SHORTEST, |rest| (rest.pause * 2).min(LONGEST));
+        let pause = self.0.get(&site).map_or(FIRST_PAUSE, |rest| (rest.pause * 2).min(MAX_PAUSE));
         self.0.insert(site, Rest { cost, since: now, pause, over: false });
     }
 
@@ -93,7 +93,7 @@ mod tests {
                 now += Duration::from_millis(100);
                 assert!(now - start < Duration::from_secs(10_000), "{cost} is never given back");
             }
-            assert_eq!(resting.give_back(0.04, now + LONGEST * 20), [0; 0], "it is given back once");
+            assert_eq!(resting.give_back(0.04, now + MAX_PAUSE * 20), [0; 0], "it is given back once");
             found.push((now - start).as_secs());
         }
         found
@@ -121,8 +121,8 @@ mod tests {
         for (site, cost) in [(1, 0.02), (2, 0.03), (3, 0.01)] {
             resting.begin(site, cost, now);
         }
-        assert_eq!(resting.give_back(0.04, now + SHORTEST), [3, 1]);
-        assert_eq!(resting.give_back(0.01, now + SHORTEST), [0; 0]);
-        assert_eq!(resting.give_back(0.04, now + SHORTEST), [2]);
+        assert_eq!(resting.give_back(0.04, now + FIRST_PAUSE), [3, 1]);
+        assert_eq!(resting.give_back(0.01, now + FIRST_PAUSE), [0; 0]);
+        assert_eq!(resting.give_back(0.04, now + FIRST_PAUSE), [2]);
     }
 }

@@ -8,7 +8,7 @@ use calltap_abi::event::{code, is_nonlocal};
 use calltap_trace::SiteId;
 
 /// Depth of open calls up to which a thread's calls are copied for children.
-const DEEPEST: usize = 4096;
+const MAX_DEPTH: usize = 4096;
 
 impl OpenCalls {
     /// Copies the calls for a thread with a copy of the stack. Returns `None` where it is not
@@ -16,7 +16,7 @@ impl OpenCalls {
     /// of which are known.
     pub(crate) fn of_one_stack(&self) -> Option<OpenCalls> {
         let open = &self.frames[..=self.depth];
-        let is_certain = self.placed && self.suspended.is_one_stack() && self.depth <= DEEPEST;
+        let is_certain = self.placed && self.suspended.is_one_stack() && self.depth <= MAX_DEPTH;
         if !is_certain || open.get(1).is_some_and(|outermost| *outermost == self.doubtful) {
             return None;
         }

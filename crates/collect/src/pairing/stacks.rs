@@ -22,10 +22,10 @@ use calltap_abi::PAGE;
 use calltap_trace::{Event, EventKind, SiteId, ThreadEncoder};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Most stacks that are remembered.
-const MOST: usize = 1 << 16;
+/// Maximum number of stacks that are remembered.
+const MAX_STACKS: usize = 1 << 16;
 /// Least distance between the beginnings of two stacks, in units of 8 bytes: 1 KiB.
-const SMALLEST: u64 = 1 << 10 >> 3;
+const MIN_STACK_SIZE: u64 = 1 << 10 >> 3;
 /// Number of stacks, beginning above a frame, in which the frame that returns is looked for.
 const SEARCHED: usize = 64;
 
@@ -178,11 +178,11 @@ impl SuspendedStacks {
 
     /// Forgets stacks if too many are remembered.
     fn bound(&mut self) {
-        if self.stacks.len() > MOST {
+        if self.stacks.len() > MAX_STACKS {
             let SuspendedStacks { stacks, tops } = self;
             stacks.retain(|top, _| tops.contains(top));
         }
-        if self.stacks.len() > MOST || self.tops.len() > MOST {
+        if self.stacks.len() > MAX_STACKS || self.tops.len() > MAX_STACKS {
             *self = SuspendedStacks::default();
         }
     }
@@ -230,7 +230,7 @@ impl SuspendedStacks {
     /// began. A stack that was taken to begin directly below has further frames above, unless some
     /// of its frames are suspended: the thread would have entered it.
     pub(super) fn raise_top(&mut self, slot: u64) {
-        let directly_below = |top: &u64| slot - top < SMALLEST && !self.stacks.contains_key(top);
+        let directly_below = |top: &u64| slot - top < MIN_STACK_SIZE && !self.stacks.contains_key(top);
         if self.top_below(slot).filter(directly_below).is_some() {
             self.begin(slot);
         }
@@ -239,7 +239,7 @@ impl SuspendedStacks {
     /// Returns where the stack begins in whose first bytes a slot lies: frames between the two had
     /// begun when recording began.
     fn top_directly_above(&self, slot: u64) -> Option<u64> {
-        self.tops.range(slot..).next().copied().filter(|top| top - slot < SMALLEST)
+        self.tops.range(slot..).next().copied().filter(|top| top - slot < MIN_STACK_SIZE)
     }
 
     /// Notes that a stack begins at `top`, unless that lies in the first bytes of a known stack; a
@@ -248,7 +248,7 @@ impl SuspendedStacks {
         if let Some(above) = self.top_directly_above(top) {
             return above;
         }
-        while let Some(former) = self.top_below(top).filter(|former| top - former < SMALLEST) {
+        while let Some(former) = self.top_below(top).filter(|former| top - former < MIN_STACK_SIZE) {
             self.tops.remove(&former);
         }
         self.tops.insert(top);

@@ -17,8 +17,9 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
 
-/// Most events of a thread that are held back. Beyond them, all open calls count as continuing.
-const MOST: usize = 1 << 17;
+/// Maximum number of events of a thread that are held back. Beyond them, all open calls count as
+/// continuing.
+const MAX_HELD: usize = 1 << 17;
 
 /// An event that is held back, with its values and copy of the stack.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Switching {
     ) -> bool {
         self.end_before(raw.ticks, pairs);
         let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
-        if is_meanwhile && self.held.len() < MOST {
+        if is_meanwhile && self.held.len() < MAX_HELD {
             self.held.push(DelayedEvent { raw, values: values.to_vec(), stack: stack.to_vec() });
             return true;
         }

@@ -10,18 +10,18 @@ use std::sync::atomic::Ordering::*;
 /// Number of chunks that are allocated at a time.
 const STEP: u32 = 64;
 /// Chunks that are kept ahead of use, as a signal handler must not wait for one: `AHEAD_OF_EACH`
-/// for each chunk ever used, within bounds, and one for each thread, up to `MOST_AHEAD`, as all may
+/// for each chunk ever used, within bounds, and one for each thread, up to `MAX_AHEAD`, as all may
 /// begin at once.
 const AHEAD_OF_EACH: u32 = 8;
-const LEAST_AHEAD: u32 = 128;
-const MOST_AHEAD: u32 = 512;
+const MIN_AHEAD: u32 = 128;
+const MAX_AHEAD: u32 = 512;
 /// Bounds where threads do not wait, so that events not read at once are lost.
 const LEAST_AHEAD_WITHOUT_WAIT: u32 = 512;
-const MOST_AHEAD_WITHOUT_WAIT: u32 = 1024;
+const MAX_AHEAD_WITHOUT_WAIT: u32 = 1024;
 /// One in so many chunks, and most chunks, that are kept for events of signal handlers.
 const FOR_HANDLERS: u32 = 8;
-const MOST_FOR_HANDLERS: u32 = 64;
-/// Most steps in a row: the recorder has to read as well.
+const MAX_FOR_HANDLERS: u32 = 64;
+/// Maximum number of steps in a row: the recorder has to read as well.
 const STEPS: u32 = 16;
 /// Multiple of a step's memory that must be available.
 const SPARE: u64 = 4;
@@ -50,12 +50,12 @@ impl Shared {
         let control = self.control();
         let used = control.chunk_bump.load(Relaxed);
         let of_used = match control.wait_us.load(Relaxed) {
-            0 => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD_WITHOUT_WAIT, MOST_AHEAD_WITHOUT_WAIT),
+            0 => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD_WITHOUT_WAIT, MAX_AHEAD_WITHOUT_WAIT),
             // The program may hardly call any function, or is still being started.
             _ if used == 0 => 0,
-            _ => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD),
+            _ => used.saturating_mul(AHEAD_OF_EACH).clamp(MIN_AHEAD, MAX_AHEAD),
         };
-        let ahead = of_used + threads.min(MOST_AHEAD);
+        let ahead = of_used + threads.min(MAX_AHEAD);
         let most = self.by_few.saturating_add(threads);
         let mut available = None;
         let mut provide = |_| self.provide(ahead, most, &mut available);
@@ -124,7 +124,7 @@ impl Shared {
         let control = self.control();
         let most = match control.wait_us.load(Relaxed) {
             0 => 0,
-            _ => (control.chunk_count.load(Relaxed) / FOR_HANDLERS).min(MOST_FOR_HANDLERS),
+            _ => (control.chunk_count.load(Relaxed) / FOR_HANDLERS).min(MAX_FOR_HANDLERS),
         };
         let given = self.spares_given.load(Relaxed);
         let list = if given.wrapping_sub(control.spares_taken.load(Relaxed)) < most {
@@ -162,11 +162,11 @@ mod tests {
             shared.control().chunk_count.load(Relaxed) - used
         };
         assert_eq!(ahead(2, 0), STEP);
-        assert!((LEAST_AHEAD..LEAST_AHEAD + 2 * STEP).contains(&ahead(1, 1)));
-        assert!(ahead(1000, 1) >= LEAST_AHEAD + MOST_AHEAD);
-        assert!(ahead(1, 1000) >= MOST_AHEAD);
+        assert!((MIN_AHEAD..MIN_AHEAD + 2 * STEP).contains(&ahead(1, 1)));
+        assert!(ahead(1000, 1) >= MIN_AHEAD + MAX_AHEAD);
+        assert!(ahead(1, 1000) >= MAX_AHEAD);
         wait(0);
-        assert!(ahead(1, 4000) >= MOST_AHEAD_WITHOUT_WAIT);
+        assert!(ahead(1, 4000) >= MAX_AHEAD_WITHOUT_WAIT);
     }
 
     #[test]

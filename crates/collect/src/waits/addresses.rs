@@ -14,11 +14,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-/// Most addresses that are looked up, in all.
-const MOST: usize = 1 << 14;
+/// Maximum number of addresses that are looked up, in all.
+const MAX_ADDRESSES: usize = 1 << 14;
 /// Pause between two looks at the names of addresses that are waited at again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Most processes whose mappings are kept, for addresses that are looked up after their end.
+/// Maximum number of processes whose mappings are kept, for addresses that are looked up after
+/// their end.
 const KEPT: usize = 64;
 /// Place of an address that had several objects, or one and no more, during the recording.
 const IN_TURN: &str = "memory used in turn";
@@ -119,7 +120,7 @@ impl Addresses {
         match self.known.get(&(process, address)) {
             Some(Some(_)) => drop(self.again.insert((process, address))),
             Some(None) => {}
-            None if self.known.len() < MOST => {
+            None if self.known.len() < MAX_ADDRESSES => {
                 self.known.insert((process, address), None);
                 self.new.push((process, address));
             }

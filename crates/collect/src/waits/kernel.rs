@@ -9,7 +9,7 @@ use calltap_sched::{Change, Incidents, Names, Refused, Stream, ThreadEvent, Thre
 use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, SystemCall, ThreadId, Waking};
 use std::collections::{HashMap, VecDeque};
 
-/// Most entries that are kept of threads that have recorded nothing yet, all together.
+/// Maximum number of entries that are kept of threads that have recorded nothing yet, all together.
 const UNCLAIMED: usize = 1 << 16;
 /// Number of a thread's entries from which they are handed over at once.
 const WAITING: usize = 1 << 16;
@@ -172,7 +172,8 @@ impl<T: Timed + Clone> Lanes<T> {
 #[derive(Default)]
 struct Places(HashMap<u32, u32>);
 
-/// Most threads in `Places`. Beyond them all are forgotten, and so is the next move of each.
+/// Maximum number of threads in `Places`. Beyond them all are forgotten, and so is the next move of
+/// each.
 const PLACES: usize = 1 << 16;
 
 impl Places {

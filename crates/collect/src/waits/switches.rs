@@ -8,8 +8,8 @@ use calltap_trace::{RunState, Scheduling, Switch, ThreadId};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
-/// Most switches that are kept of a thread that has recorded nothing yet: more than it makes until
-/// its first events are read.
+/// Maximum number of switches that are kept of a thread that has recorded nothing yet: more than it
+/// makes until its first events are read.
 const UNCLAIMED: usize = 4096;
 /// Silent threads are forgotten once there are this many more threads than twice those with events.
 const UNCLAIMED_THREADS: usize = 1024;

@@ -28,7 +28,7 @@ const STREAMS: usize = i16::MAX as usize;
 
 /// Maximum depth in the file: readers indent by depth without a limit, so that the lines of a
 /// recursion of a hundred thousand calls would be that long.
-const DEEPEST: u32 = 500;
+const MAX_DEPTH: u32 = 500;
 
 /// Writes a trace.dat. Calls recorded by the function tracer are `function` events, those of the
 /// function_graph tracer `funcgraph_entry` and `funcgraph_exit`; a call recorded by both is two
@@ -145,7 +145,7 @@ impl Visitor for Exporter<'_> {
             self.mark(thread, enter);
         }
         let function = self.addresses.function(enter.site);
-        let record = record::graph_entry(self.tid(thread), function, enter.depth.min(DEEPEST));
+        let record = record::graph_entry(self.tid(thread), function, enter.depth.min(MAX_DEPTH));
         self.put(self.source.to_ns(enter.ticks), &record);
     }
 
@@ -161,7 +161,7 @@ impl Visitor for Exporter<'_> {
         if !call.ending.is_cut() || is_left {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
-            let depth = call.depth.min(DEEPEST);
+            let depth = call.depth.min(MAX_DEPTH);
             self.put(end, &record::graph_exit(self.tid(thread), function, depth, start, end));
         }
     }

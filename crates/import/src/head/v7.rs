@@ -9,7 +9,7 @@ use crate::error::Error;
 /// Flag of a compressed section.
 const COMPRESSED: u16 = 1;
 /// Maximum number of chained lists of options.
-const MOST_LISTS: usize = 100;
+const MAX_LISTS: usize = 100;
 /// Size of an option that locates a section.
 const POINTER: usize = 8;
 
@@ -49,7 +49,7 @@ pub(super) fn read(
     let mut next = cursor.u64()?;
     let (mut options, mut buffers) = (Options::default(), Vec::new());
     let mut has_text = false;
-    for _ in 0..MOST_LISTS {
+    for _ in 0..MAX_LISTS {
         if next == 0 {
             return match buffers.is_empty() && has_text {
                 true => Err(Error::Text),

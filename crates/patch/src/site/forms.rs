@@ -1,7 +1,7 @@
 //! Construction of sites, from forms found in files or from parts read from the journal, and the
 //! bytes of each when it is disabled.
 
-use super::{Demand, JMP_SHORT, Kind, NOP1, NOP2, RET, SHORT, Site};
+use super::{Demand, JMP_SHORT, Kind, NOP1, NOP2, RET, SHORT_JUMP, Site};
 use crate::address::{Avma, Bias};
 use crate::bytes::Bytes;
 use crate::steps::JUMP;
@@ -70,7 +70,7 @@ fn normalize(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     }
     // No thread executes the bytes that are jumped over, until A9 makes them instructions.
     if let [JMP_SHORT, over, ..] = *original
-        && usize::from(over) + SHORT == original.len()
+        && usize::from(over) + SHORT_JUMP == original.len()
     {
         disabled[JUMP..].fill(NOP1);
         return (disabled, 0, Demand::Nothing, Demand::Outside);
@@ -181,7 +181,7 @@ impl Site {
     }
 
     fn beside(address: Avma, original: &[u8], at: usize) -> Option<Site> {
-        let has_room = at >= JUMP && original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT);
+        let has_room = at >= JUMP && original.len().checked_sub(at).is_some_and(|rest| rest >= SHORT_JUMP);
         let original = Bytes::new(original).filter(|_| has_room)?;
         let (normalizing, restoring) = (Demand::Nothing, Demand::Nothing);
         let kind = Kind::PaddingJump(at as u8);

@@ -19,7 +19,7 @@ const RECURSIVE: u32 = 1;
 const LOCK_STATES: u32 = 2;
 const VARIABLE: &str = "_rtld_global";
 /// Upper limit of the variable's size, above that of all versions.
-const LARGEST: u64 = 64 << 10;
+const MAX_VARIABLE_SIZE: u64 = 64 << 10;
 
 /// The place of the locks in a process.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl LinkerLocks {
     pub fn find(pid: u32, regions: &[Region], is_linker: impl Fn(&str) -> bool) -> LinkerLocks {
         let symbols = Symbols::exported(pid, regions, is_linker, |name| name == VARIABLE);
         let variable = symbols.and_then(|symbols| symbols.range(VARIABLE));
-        LinkerLocks { variable: variable.map(|(start, end)| (start, (end - start).min(LARGEST))) }
+        LinkerLocks { variable: variable.map(|(start, end)| (start, (end - start).min(MAX_VARIABLE_SIZE))) }
     }
 
     /// Whether a thread holds one of the locks. True as well if the variable cannot be read or no

@@ -47,8 +47,9 @@ impl Stack {
     /// Reads the stack from the stack pointer to `end`, the end of its mapping.
     pub fn read<T: Text>(text: &mut T, at: u64, end: u64) -> Option<Stack> {
         /// Maximum size. The kernel accepts arguments up to a quarter of the stack limit.
-        const MOST: u64 = 64 << 20;
-        let mut bytes = vec![0; usize::try_from(end.checked_sub(at).filter(|length| *length <= MOST)?).ok()?];
+        const MAX_STACK_SIZE: u64 = 64 << 20;
+        let mut bytes =
+            vec![0; usize::try_from(end.checked_sub(at).filter(|length| *length <= MAX_STACK_SIZE)?).ok()?];
         text.read(Avma(at), &mut bytes).ok()?;
         Stack::parse(at, bytes)
     }

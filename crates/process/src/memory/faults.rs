@@ -37,7 +37,7 @@ struct Look {
 /// Share of the time that may be spent on looking through the open files of a process: a server may
 /// have a hundred thousand.
 const SHARE: u32 = 32;
-/// Most processes whose looks are kept.
+/// Maximum number of processes whose looks are kept.
 const KEPT: usize = 1 << 10;
 
 static LOOKS: Mutex<BTreeMap<u32, Look>> = Mutex::new(BTreeMap::new());

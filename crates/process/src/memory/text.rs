@@ -81,7 +81,7 @@ impl ProcessText {
         let mut pieces = Pieces::new(places);
         let mut next = 0;
         while next < places.len() {
-            let end = places.len().min(next + MOST_PLACES);
+            let end = places.len().min(next + MAX_PLACES);
             let remote: Vec<RemoteIoVec> = places[next..end]
                 .iter()
                 .map(|(base, len)| RemoteIoVec { base: *base as usize, len: *len })
@@ -148,7 +148,7 @@ impl MemoryWatch {
 }
 
 /// IOV_MAX.
-const MOST_PLACES: usize = 1024;
+const MAX_PLACES: usize = 1024;
 
 /// The bytes [read](ProcessText::read_many) from many places.
 #[derive(Debug)]

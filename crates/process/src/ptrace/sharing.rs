@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two looks.
-const PAUSE: Duration = Duration::from_millis(2);
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Returns a process that shares the memory of `pid` and still does so after `patience`, by when a
 /// child of vfork has executed its program. Processes that this user may not trace are not seen.
@@ -21,7 +21,7 @@ pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
     let shares = |other: &u32| known_to_share(pid, *other);
     let mut others: Vec<u32> = proc::of_same_programs(&[pid], None).filter(shares).collect();
     while !others.is_empty() && start.elapsed() < patience {
-        thread::sleep(PAUSE);
+        thread::sleep(LOOK_INTERVAL);
         others.retain(shares);
     }
     others.first().copied()

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of moments kept for late readers.
-const MOST: usize = 1 << 16;
+const MAX_MOMENTS: usize = 1 << 16;
 
 /// A moment at which a stopped thread stood still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub(crate) fn note(tid: u32) {
     if log.readers == 0 {
         return;
     }
-    if log.moments.len() >= MOST {
+    if log.moments.len() >= MAX_MOMENTS {
         log.moments.pop_front();
         log.first += 1;
     }

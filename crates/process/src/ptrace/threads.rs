@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use stop::{Pauses, Resume, Standing, await_stop, lost, registers, resume};
 
 /// How long to wait for a thread that is in the kernel, where it cannot be stopped.
-const PATIENCE: Duration = Duration::from_millis(300);
+const STOP_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long to wait for a thread in the kernel while other threads stand still.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
 /// Code segment of 64-bit user code, and that in a guest of Xen without virtualization of the
@@ -147,7 +147,7 @@ impl StoppedThread {
         let _reaper = tracees::is_any().then(Reaper::start);
         seize(tid)?;
         interrupt(tid)?;
-        StoppedThread::stop(process, tid, Instant::now(), PATIENCE)
+        StoppedThread::stop(process, tid, Instant::now(), STOP_TIMEOUT)
     }
 
     /// Waits until a thread that was asked to stop stands still. `since`: when it was asked.
@@ -290,7 +290,7 @@ impl StoppedThread {
     /// Stops the thread again.
     pub fn halt(&mut self) -> Result<(), NotHeld> {
         interrupt(self.tid)?;
-        let standing = await_stop(self.tid, Instant::now(), PATIENCE)?;
+        let standing = await_stop(self.tid, Instant::now(), STOP_TIMEOUT)?;
         (self.regs, self.in_group_stop, self.running) = (standing.regs, standing.in_group_stop, false);
         self.settle()
     }
@@ -358,7 +358,8 @@ impl StoppedThread {
     fn let_go(&mut self) {
         if self.running {
             // Only a stopped thread can be released.
-            let stopped = interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), PATIENCE));
+            let stopped =
+                interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), STOP_TIMEOUT));
             self.running = false;
             if let Ok(standing) = stopped {
                 (self.regs, self.in_group_stop) = (standing.regs, standing.in_group_stop);

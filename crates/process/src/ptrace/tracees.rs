@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Time between two looks of a [`Reaper`]: how long an execve that ends other threads may wait for
 /// it.
-const PAUSE: Duration = Duration::from_millis(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// State of a traced thread.
 #[derive(Clone, Copy, Default)]
@@ -105,7 +105,7 @@ impl Reaper {
         let work = move || {
             let mut looks = 0;
             while !until.load(Acquire) {
-                thread::sleep(PAUSE);
+                thread::sleep(LOOK_INTERVAL);
                 looks += 1;
                 // Polling a thousand threads takes time that stopped threads wait for. waitid
                 // reports the oldest event only, so that a stop which is not collected may hide an

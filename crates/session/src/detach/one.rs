@@ -39,7 +39,7 @@ const ROUNDS: usize = 20;
 /// First pause between two attempts, in which threads mostly leave the hooks.
 const DRAIN: Duration = Duration::from_millis(2);
 /// Longest pause between two attempts, as a handler that interrupted a hook may take long.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// Detaches from one process of a session, of which `index` is the index in the table if it has
 /// one.
@@ -55,7 +55,7 @@ pub(super) fn detach_one(
     loop {
         detaching.process.into_iter().for_each(refuse_answer);
         thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
         let last = match detaching.attempt(stops)? {
             Attempt::Detached => return Ok(detaching.notes),
             Attempt::Obstacle(why) => why,

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{env, process};
 
 /// Maximum size of all entries; the oldest are removed first.
-const LARGEST: u64 = 256 << 20;
+const MAX_SIZE: u64 = 256 << 20;
 /// Minimum duration of a search whose result is kept.
 const WORTH: Duration = Duration::from_millis(100);
 /// Maximum size of an unpacked entry.
@@ -86,7 +86,7 @@ impl Cache {
     fn of_user() -> Option<Cache> {
         let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache"));
         let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        Cache::at(base.or_else(home)?.join("calltap"), LARGEST, WORTH)
+        Cache::at(base.or_else(home)?.join("calltap"), MAX_SIZE, WORTH)
     }
 
     fn at(directory: PathBuf, largest: u64, worth: Duration) -> Option<Cache> {
@@ -264,7 +264,7 @@ mod tests {
     /// Checks whether the only entry is used after this change. The result is correct in any case.
     fn check(change: impl Fn(&Path, &[u8]), expected: bool) {
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         let fresh = run(Arc::new(file(0)), "env", ALL, None, &Arc::default()).unwrap().0;
         assert_eq!(analyse(&cache, file(0), ALL), fresh);
         let [entry] = &entries(&cache)[..] else { panic!("one file, one entry") };
@@ -279,7 +279,7 @@ mod tests {
     fn the_second_time_an_entry_is_used() {
         check(|_, _| {}, true);
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         let contents = |end| Contents::read(file(end), None);
         let (path, label) = cache.place(&contents(0), "env", ALL, None).unwrap();
         assert_eq!(cache.find(&path, &label, &contents(0)), None);
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_file_of_a_known_version_is_not_read() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         let program = fs::File::open("/usr/bin/env").unwrap();
         let first = Contents::of(&program);
         let search =
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn recently_changed_file_is_not_cached() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         let path = directory.path().join("program");
         fs::write(&path, file(0)).unwrap();
         let program = fs::File::open(&path).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn oversized_entry_is_ignored() {
         let lengthen = |entry: &Path, _: &[u8]| {
-            OpenOptions::new().write(true).open(entry).unwrap().set_len(LARGEST + 1).unwrap()
+            OpenOptions::new().write(true).open(entry).unwrap().set_len(MAX_SIZE + 1).unwrap()
         };
         check(lengthen, false);
     }
@@ -365,15 +365,15 @@ mod tests {
         let give = |path: &Path| std::os::unix::fs::chown(path, Some(OTHER), None).unwrap();
         check(|entry, _| give(entry), false);
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         give(&cache.directory);
-        assert!(Cache::at(cache.directory, LARGEST, WORTH).is_none());
+        assert!(Cache::at(cache.directory, MAX_SIZE, WORTH).is_none());
     }
 
     #[test]
     fn a_search_that_is_interrupted_ends_and_leaves_no_entry() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         let told = Arc::new(AtomicBool::new(true));
         let found = cache.analyse(&Contents::read(file(0), None), "env", ALL, None, &told);
         assert!(matches!(found, Err(Failure::Interrupted)), "{found:?}");
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn cache_size_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
-        let roomy = cache(directory.path(), LARGEST);
+        let roomy = cache(directory.path(), MAX_SIZE);
         analyse(&roomy, file(0), ALL);
         let size = fs::metadata(&entries(&roomy)[0]).unwrap().len();
         let narrow = cache(directory.path(), size * 3 / 2);
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn partial_entry_is_used_for_the_same_functions() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         let linker = || fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
         let whole = run(Arc::new(linker()), "ld.so", ALL, None, &Arc::default()).unwrap().0;
         let named = whole.functions.iter().filter(|function| function.is_traceable());
@@ -427,9 +427,9 @@ mod tests {
     #[test]
     fn directory_writable_by_others_is_not_used() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = cache(directory.path(), LARGEST);
+        let cache = cache(directory.path(), MAX_SIZE);
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o770);
         fs::set_permissions(&cache.directory, mode).unwrap();
-        assert!(Cache::at(cache.directory, LARGEST, WORTH).is_none());
+        assert!(Cache::at(cache.directory, MAX_SIZE, WORTH).is_none());
     }
 }

@@ -15,7 +15,7 @@ use std::{panic, thread};
 /// Two changes within this time may look like one, as some file systems have coarse times.
 const COARSE: Duration = Duration::from_secs(2);
 /// Interval of checks whether a search is interrupted.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Version of a file, known without reading the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ pub(crate) fn run_until<T: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || drop(sender.send(work())));
     loop {
-        match receiver.recv_timeout(LOOK) {
+        match receiver.recv_timeout(LOOK_INTERVAL) {
             Ok(found) => return Ok(found),
             Err(RecvTimeoutError::Timeout) if interrupted.load(Acquire) => return Err(Failure::Interrupted),
             Err(RecvTimeoutError::Timeout) => {}

@@ -42,7 +42,7 @@ const GIVING_WAY: Duration = Duration::from_secs(1);
 /// How often a directory is created again that was removed meanwhile.
 const TRIES: usize = 100;
 /// How long to wait for another controller to release a session.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session's files. Dropping it removes them; the program keeps its mappings.
 #[derive(Debug)]
@@ -259,7 +259,7 @@ impl Directory {
         let lock = open("lock")?;
         let start = Instant::now();
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > RELEASE_TIMEOUT {
                 return Err(busy(target, &place));
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -7,7 +7,7 @@
 //! out-of-line copy (4; 0: none), base address of the file (8).
 
 use calltap_abi::{stub, values};
-use calltap_patch::{Avma, HookSet, LONGEST_SITE, Site};
+use calltap_patch::{Avma, HookSet, MAX_SITE_LEN, Site};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -80,9 +80,9 @@ pub(crate) const NO_FILE: u64 = u64::MAX;
 
 const SIZE: usize = 72;
 /// Maximum size of a journal: some million changes.
-const LARGEST: u64 = 256 << 20;
+const MAX_SIZE: u64 = 256 << 20;
 const BYTES: usize = 24;
-const _: () = assert!(LONGEST_SITE <= BYTES);
+const _: () = assert!(MAX_SITE_LEN <= BYTES);
 const VENEERS: u8 = 0xFF;
 const DRAINED: u8 = 0xFE;
 const UNWRITTEN: u8 = 0xFD;
@@ -193,7 +193,7 @@ impl Journal {
     /// Returns all entries. Fails if one cannot be decoded: its site would be left behind.
     pub fn read(&self) -> io::Result<Vec<Entry>> {
         let length = self.0.metadata()?.len();
-        if length > LARGEST {
+        if length > MAX_SIZE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the session's journal is too large"));
         }
         let mut bytes = vec![0; length as usize];

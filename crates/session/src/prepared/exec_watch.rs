@@ -19,9 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two looks.
-const LOOK: Duration = Duration::from_millis(40);
+const LOOK_INTERVAL: Duration = Duration::from_millis(40);
 /// Time between two looks after a start or a fork: wrappers execute a program at once.
-const SOON: Duration = Duration::from_millis(1);
+const FIRST_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Time after a start or a fork during which looks are frequent.
 const EARLY: Duration = Duration::from_millis(60);
 /// Maximum number of frequent looks.
@@ -91,7 +91,7 @@ impl ExecWatch {
             }
             let is_early = changed.elapsed() < EARLY && early_looks < EARLY_LOOKS;
             early_looks += u32::from(is_early);
-            thread::park_timeout(if is_early { SOON } else { LOOK });
+            thread::park_timeout(if is_early { FIRST_LOOK_INTERVAL } else { LOOK_INTERVAL });
         }
         self
     }

@@ -23,7 +23,7 @@ const KEPT: u64 = 64 << 20;
 const KEPT_OF_EACH: u64 = (NEWEST as usize * CHUNK_SIZE) as u64;
 const NEWEST: u32 = 2;
 /// Maximum bytes that threads add.
-const MOST_KEPT: u64 = 512 << 20;
+const MAX_KEPT: u64 = 512 << 20;
 /// Number of threads of a starting program that may add a chunk each.
 const PROGRAM_THREADS: u32 = 12 << 10;
 /// Number of threads of a running process from which it may use two more chunks for each thread.
@@ -53,7 +53,7 @@ fn by_few(options: &Options) -> u32 {
 /// Returns the bytes of ring memory for a process without a controller.
 pub fn kept_size(pid: u32) -> u64 {
     let threads = proc::count_threads(pid).unwrap_or(0) as u64;
-    KEPT + (threads * KEPT_OF_EACH).min(MOST_KEPT)
+    KEPT + (threads * KEPT_OF_EACH).min(MAX_KEPT)
 }
 
 /// Provides all chunks at once, and reserves [`NEWEST`] for each thread. Returns a note if there

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long work takes before the user is told.
-const LONG: Duration = Duration::from_secs(2);
+const MESSAGE_DELAY: Duration = Duration::from_secs(2);
 
 /// Returns the message about a program that waits until its traceable functions are known.
 pub(crate) fn waiting(name: &str) -> String {
@@ -26,7 +26,7 @@ pub(crate) fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce
     thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
         scope.spawn(move || {
-            if waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
+            if waiting.recv_timeout(MESSAGE_DELAY) == Err(RecvTimeoutError::Timeout) {
                 tell(&text);
             }
         });

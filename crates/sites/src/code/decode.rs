@@ -3,7 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 /// Bytes of the longest instruction.
-pub(crate) const LONGEST: u64 = 15;
+pub(crate) const MAX_INSTRUCTION_LEN: u64 = 15;
 
 /// Returns a decoder of code at an address. It decodes invalid bytes to invalid instructions, and
 /// goes on.

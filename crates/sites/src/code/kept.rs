@@ -3,7 +3,7 @@
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use crate::code::decode::{LONGEST, decoder};
+use crate::code::decode::{MAX_INSTRUCTION_LEN, decoder};
 use crate::elf::image::Image;
 
 /// Number of instructions behind the forming one that are followed.
@@ -13,7 +13,7 @@ const FOLLOWED: usize = 64;
 /// not only stored or compared. It cannot be where control falls through from there to an instruction that overwrites the register, and every
 /// instruction between that uses it only stores or compares it.
 pub(crate) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
-    let code = image.tail(at, LONGEST * FOLLOWED as u64);
+    let code = image.tail(at, MAX_INSTRUCTION_LEN * FOLLOWED as u64);
     let mut instructions = decoder(code, at);
     let Some(register) = instructions.iter().next().map(|first| formed_in(&first)) else { return true };
     let register = match register {

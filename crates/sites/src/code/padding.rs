@@ -4,14 +4,14 @@
 use super::movable::{check_movable, ends};
 use super::nops;
 use crate::address::Svma;
-use crate::code::decode::{LONGEST, decoder};
+use crate::code::decode::{MAX_INSTRUCTION_LEN, decoder};
 use crate::elf::image::Image;
 use crate::function::Function;
 use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
 
 /// Bytes of a short jump, which reaches 127 bytes.
-const SHORT: u64 = 2;
+const SHORT_JUMP: u64 = 2;
 /// Largest distance from the end of the long jump to the function.
 const FARTHEST: usize = 10;
 /// Bytes in front of a function that the long jump and its distance may occupy.
@@ -26,10 +26,10 @@ pub(crate) fn jump(
     (address, at, end): (u64, u64, u64),
     before: Option<&Function>,
 ) -> Option<SiteForm> {
-    let code = image.tail(at, end.saturating_sub(at).min(LONGEST));
+    let code = image.tail(at, end.saturating_sub(at).min(MAX_INSTRUCTION_LEN));
     let first = decoder(code, at).decode();
     let length = first.len() as u64;
-    if first.is_invalid() || !(SHORT..JUMP).contains(&length) || check_movable(&first, length).is_err() {
+    if first.is_invalid() || !(SHORT_JUMP..JUMP).contains(&length) || check_movable(&first, length).is_err() {
         return None;
     }
     let before = before.filter(|before| before.size > 0)?;
@@ -42,7 +42,7 @@ pub(crate) fn jump(
     // operand of one.
     let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
     let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
-    let is_whole = front / PAGE == (at + SHORT - 1) / PAGE;
+    let is_whole = front / PAGE == (at + SHORT_JUMP - 1) / PAGE;
     // The bytes behind a short function may belong to that function's own jump.
     let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
     if !is_whole || !is_free {

@@ -13,7 +13,7 @@ use iced_x86::{
 use std::ops::Range;
 
 /// Instructions that are looked at.
-const MOST: usize = 32;
+const MAX_INSTRUCTIONS: usize = 32;
 /// The red zone: behind it, compilers touch pages to see whether the stack may grow that far.
 const RED_ZONE: Range<i64> = -128..0;
 
@@ -25,7 +25,7 @@ pub(crate) fn reads_unwritten(code: &[u8], address: u64) -> Option<u64> {
     // Few functions need it, and it allocates.
     let mut factory = None;
     let mut written: Vec<Range<i64>> = Vec::new();
-    for instruction in instructions(code, address).take(MOST) {
+    for instruction in instructions(code, address).take(MAX_INSTRUCTIONS) {
         if instruction.is_stack_instruction() || takes_address(&instruction) {
             return None;
         }

@@ -106,7 +106,7 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
         }
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
         if let Some(Pointer::Direct(lsda)) = fde.lsda() {
-            match landing::table(image.tail(lsda, LONGEST_LSDA), fde.initial_address(), &mut calls) {
+            match landing::table(image.tail(lsda, MAX_LSDA_SIZE), fde.initial_address(), &mut calls) {
                 Some(table) => {
                     found.faults_throw |= table.throwing.iter().any(|code| has_no_call(image, *code));
                     found.landings.extend(table.pads);
@@ -155,10 +155,10 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
 /// Returns the offset of a `ret` behind `mov %register,(%rsp)`, with which a retpoline's last row
 /// ends.
 fn return_to_stored(code: &[u8]) -> Option<u64> {
-    const LONGEST: usize = 16;
+    const MAX_ROW_LEN: usize = 16;
     const TOP: u8 = 0x24;
     const RET: u8 = 0xC3;
-    let code = code.get(..code.len().min(LONGEST))?;
+    let code = code.get(..code.len().min(MAX_ROW_LEN))?;
     code.windows(2).position(|pair| pair == [TOP, RET]).map(|at| at as u64 + 1)
 }
 
@@ -168,8 +168,8 @@ fn has_no_call(image: &Image<'_>, (start, length): (u64, u64)) -> bool {
     !code.is_empty() && !code.iter().any(|byte| matches!(byte, 0xE8 | 0xFF))
 }
 
-/// Most bytes that are read of one function's exception table.
-const LONGEST_LSDA: u64 = 1 << 20;
+/// Maximum number of bytes that are read of one function's exception table.
+const MAX_LSDA_SIZE: u64 = 1 << 20;
 
 /// Returns the unwinding information and its address.
 fn frames<'d>(image: &Image<'d>) -> Option<(u64, &'d [u8])> {

@@ -11,7 +11,8 @@ use crate::elf::image::Image;
 
 /// Binary logarithm of the bytes that a bit of the coarse map stands for.
 const GRANULE: u32 = 6;
-/// Most bytes that may follow the distance in one instruction: an immediate operand of 32 bits.
+/// Maximum number of bytes that may follow the distance in one instruction: an immediate operand of
+/// 32 bits.
 const BEHIND: u64 = 4;
 /// Bytes of code searched at a time.
 const PIECE: usize = 1 << 14;

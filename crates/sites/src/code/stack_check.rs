@@ -5,11 +5,12 @@ use crate::code::decode::decoder;
 use crate::site::GPlace;
 use iced_x86::{Code, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register};
 
-/// Most instructions of a check, without the load of `g`.
+/// Maximum number of instructions of a check, without the load of `g`.
 const CHECK: usize = 6;
-/// Most bytes of a check.
+/// Maximum number of bytes of a check.
 const CHECK_BYTES: u64 = 64;
-/// Most instructions behind a failed check: they save and restore registers with arguments.
+/// Maximum number of instructions behind a failed check: they save and restore registers with
+/// arguments.
 const TAIL: usize = 64;
 /// Offsets of the two stack guards in `runtime.g`.
 const GUARDS: [u64; 2] = [0x10, 0x18];

@@ -18,8 +18,8 @@ use crate::code::decode::decoder;
 use crate::elf::image::Image;
 use crate::elf::plt;
 
-/// Most instructions of one function that are followed.
-const MOST: usize = 1 << 14;
+/// Maximum number of instructions of one function that are followed.
+const MAX_INSTRUCTIONS: usize = 1 << 14;
 
 /// Use of a function's return address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(
         lost: None,
     };
     walk.go_on(start, Stack { depth: 0, frame: None });
-    for _ in 0..MOST {
+    for _ in 0..MAX_INSTRUCTIONS {
         let Some(at) = walk.open.pop() else {
             return match walk.lost {
                 Some(at) => Finding::Lost(at),

@@ -8,8 +8,8 @@ use super::switches::{Indirect, Origin};
 use crate::elf::image::{Image, Section};
 use crate::function::Function;
 
-/// Most entries of one table.
-const LONGEST: u64 = 1 << 14;
+/// Maximum number of entries of one table.
+const MAX_ENTRIES: u64 = 1 << 14;
 
 /// The tables of a file.
 pub(crate) struct Tables<'a, 'd> {
@@ -49,7 +49,8 @@ impl<'a, 'd> Tables<'a, 'd> {
         (self.functions[n].address.0, next)
     }
 
-    /// Most bytes of a table at this address: up to the next datum, function or section.
+    /// Maximum number of bytes of a table at this address: up to the next datum, function or
+    /// section.
     pub(crate) fn room(&self, table: u64) -> u64 {
         let begins = |n: usize| self.functions.get(n).map(|function| function.address.0);
         let n = self.functions.partition_point(|function| function.address.0 <= table);
@@ -126,13 +127,13 @@ impl<'a, 'd> Tables<'a, 'd> {
 
     /// Words of a possible table, up to its largest extent.
     fn distances_in(&self, table: u64) -> impl Iterator<Item = i64> + use<'d> {
-        let words = self.image.tail(table, self.room(table).min(LONGEST * 4)).as_chunks::<4>().0.iter();
+        let words = self.image.tail(table, self.room(table).min(MAX_ENTRIES * 4)).as_chunks::<4>().0.iter();
         words.map(|word| i64::from(i32::from_le_bytes(*word)))
     }
 
     /// Entries of a table of addresses: (address of the entry, target).
     pub(crate) fn addresses(&self, table: u64) -> impl Iterator<Item = (u64, u64)> {
-        let words = self.image.tail(table, self.room(table).min(LONGEST * 8)).as_chunks::<8>().0.iter();
+        let words = self.image.tail(table, self.room(table).min(MAX_ENTRIES * 8)).as_chunks::<8>().0.iter();
         let entries = (table..).step_by(8).zip(words.map(|word| u64::from_le_bytes(*word)));
         entries.take_while(|(_, target)| self.is_entry(*target))
     }

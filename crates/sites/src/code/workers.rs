@@ -5,9 +5,9 @@ use std::panic;
 use std::thread;
 
 /// Bytes of code below which a single thread is faster.
-const LEAST: u64 = 1 << 20;
-/// Most threads: the traced program needs processors, too.
-const MOST: u64 = 4;
+const MIN_CODE_SIZE: u64 = 1 << 20;
+/// Maximum number of threads: the traced program needs processors, too.
+const MAX_THREADS: u64 = 4;
 
 /// Applies `work` to consecutive parts of the items, of about equal weight (bytes), in parallel.
 /// Returns the results in order.
@@ -19,7 +19,7 @@ pub(crate) fn share<T: Sync, R: Send>(
     // The sizes that a hostile file states may have any sum.
     let all = items.iter().map(&weight).fold(0, u64::saturating_add);
     let processors = thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    let part = all.div_ceil(processors.min(MOST)).max(LEAST);
+    let part = all.div_ceil(processors.min(MAX_THREADS)).max(MIN_CODE_SIZE);
     let (mut parts, mut start, mut full) = (Vec::new(), 0, 0);
     for (n, item) in items.iter().enumerate() {
         full = weight(item).saturating_add(full);
@@ -38,7 +38,7 @@ pub(crate) fn share<T: Sync, R: Send>(
 
 /// Runs two closures, in parallel if the weight (bytes of code) is worth it.
 pub(crate) fn both<A: Send, B>(weight: u64, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B) -> (A, B) {
-    if weight < LEAST {
+    if weight < MIN_CODE_SIZE {
         return (a(), b());
     }
     thread::scope(|scope| {

@@ -24,8 +24,8 @@ use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
 
-/// Most bytes that one exit's jump may displace.
-const LONGEST: u64 = 23;
+/// Maximum number of bytes that one exit's jump may displace.
+const MAX_DISPLACED: u64 = 23;
 
 /// Finder of exits, with all that is known about the functions of a file.
 pub(super) struct Exits<'a, 'd> {
@@ -194,7 +194,8 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     fn bytes(&self, start: u64, end: u64) -> Result<Vec<u8>, Reason> {
-        let bytes = self.file.image.bytes(start, end - start).filter(|bytes| bytes.len() as u64 <= LONGEST);
+        let bytes =
+            self.file.image.bytes(start, end - start).filter(|bytes| bytes.len() as u64 <= MAX_DISPLACED);
         bytes.map(<[u8]>::to_vec).ok_or(Reason::NoRoomForJump { at: start })
     }
 
@@ -268,7 +269,8 @@ impl<'a, 'd> Exits<'a, 'd> {
         let free = before.map_or(start, |before| before.free);
         let end = leaving.end();
         let padding = self.padding(end, limit);
-        let may_begin = |at: &u64| *at >= free && end - at <= LONGEST && (*at == leaving.at || is_known);
+        let may_begin =
+            |at: &u64| *at >= free && end - at <= MAX_DISPLACED && (*at == leaving.at || is_known);
         let room = |at: u64| match of_go {
             true => go_exits::room(self.file.image.tail(at, leaving.at - at)),
             false => Some(Room::Jump),
@@ -293,7 +295,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         let is_next = leaving.starts().any(|at| at == before.end);
         let end = leaving.end();
         let returns = self.last_is_call(before);
-        if !is_next || returns || end - before.start > LONGEST || self.is_landed_in(before.start, end) {
+        if !is_next || returns || end - before.start > MAX_DISPLACED || self.is_landed_in(before.start, end) {
             return false;
         }
         before.end = end;
@@ -316,7 +318,7 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// Number of bytes of padding, as far as a jump needs them.
     fn padding(&self, from: u64, limit: u64) -> u64 {
-        let bytes = self.file.image.tail(from, limit.saturating_sub(from).min(JUMP + LONGEST));
+        let bytes = self.file.image.tail(from, limit.saturating_sub(from).min(JUMP + MAX_DISPLACED));
         let filler = bytes.iter().take_while(|byte| **byte == 0xCC).count();
         filler.max(nops::run(bytes)) as u64
     }

@@ -9,7 +9,7 @@ use object::LittleEndian as Le;
 
 use crate::address::Svma;
 use crate::code::branches::{Branches, Leaving, Passed, Places};
-use crate::code::decode::{LONGEST, decoder};
+use crate::code::decode::{MAX_INSTRUCTION_LEN, decoder};
 use crate::code::movable::ends;
 use crate::code::nops::skip_endbr;
 use crate::code::return_address::{self, Rows};
@@ -333,7 +333,7 @@ impl<'f> PrologueFacts<'f> {
     /// Decodes the instructions.
     pub(crate) fn decode(of: FunctionFacts<'f>) -> PrologueFacts<'f> {
         let at = of.at;
-        let code = of.file.image.tail(at, of.end.saturating_sub(at).min(JUMP + LONGEST));
+        let code = of.file.image.tail(at, of.end.saturating_sub(at).min(JUMP + MAX_INSTRUCTION_LEN));
         let mut decoder = decoder(code, at);
         let mut decoded = [Instruction::default(); JUMP as usize];
         let (mut count, mut length, mut runs_out) = (0, 0, false);

@@ -4,7 +4,7 @@
 use super::facts::{FunctionFacts, PrologueFacts};
 use super::{PROLOGUE, refusal};
 use crate::address::Svma;
-use crate::code::decode::{LONGEST, decoder};
+use crate::code::decode::{MAX_INSTRUCTION_LEN, decoder};
 use crate::code::movable::check_movable;
 use crate::code::{nops, padding};
 use crate::reason::Reason;
@@ -50,7 +50,7 @@ pub(super) fn is_too_short(prologue: &PrologueFacts<'_>) -> Option<Reason> {
     }
     let (from, to) = (at.saturating_add(prologue.length), at.saturating_add(JUMP));
     // The jump may cut the last NOP in two: no thread executes it.
-    let room = next.saturating_sub(from).min(JUMP + LONGEST);
+    let room = next.saturating_sub(from).min(JUMP + MAX_INSTRUCTION_LEN);
     let padding = file.image.tail(from, room);
     let is_filler = |code: &[u8]| code.iter().all(|byte| matches!(byte, 0xCC | 0x00));
     let wanted = (to - from) as usize;
@@ -65,7 +65,7 @@ pub(super) fn is_not_in_file(prologue: &PrologueFacts<'_>) -> Option<Reason> {
 /// An indirect jump that may lead to any instruction may lead to one of several displaced ones.
 pub(super) fn is_landed_in_by_unresolved_jump(prologue: &PrologueFacts<'_>) -> Option<Reason> {
     let FunctionFacts { at, n, file, function, .. } = prologue.of;
-    let first = decoder(file.image.tail(at, LONGEST), at).decode();
+    let first = decoder(file.image.tail(at, MAX_INSTRUCTION_LEN), at).decode();
     // longjmp jumps to where setjmp was called.
     if first.len() as u64 >= JUMP
         || matches!(function.watch, Some(Watch::NonlocalExit(_) | Watch::Unwinding(_)))
@@ -99,7 +99,7 @@ fn padding_jump(facts: &FunctionFacts<'_>) -> Option<SiteForm> {
 /// behind its first one stay, so a jump may land there.
 fn breakpoint(facts: &FunctionFacts<'_>) -> Option<SiteForm> {
     let FunctionFacts { at, end, file, .. } = *facts;
-    let code = file.image.tail(at, end.saturating_sub(at).min(LONGEST));
+    let code = file.image.tail(at, end.saturating_sub(at).min(MAX_INSTRUCTION_LEN));
     let first = decoder(code, at).decode();
     check_movable(&first, JUMP).ok()?;
     Some(SiteForm::Trap { at: Svma(at), old: file.image.bytes(at, first.len() as u64)?.to_vec() })

@@ -22,7 +22,7 @@ use crate::site::{SiteForm, SiteKind};
 const SEARCHED: u64 = 256;
 
 /// Length of `__fentry__`.
-const LONGEST_NAME: usize = 10;
+const MAX_NAME_LEN: usize = 10;
 
 /// The ways this binary can reach the profiling functions.
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl ProfilingFunctions {
             .iter()
             .filter_map(|symbol| Some((symbol.address, ProfilingFunction::named(symbol.name)?)));
         let imported = dynamic
-            .imports(LONGEST_NAME)
+            .imports(MAX_NAME_LEN)
             .filter_map(|(slot, name)| Some((slot, ProfilingFunction::named(name)?)));
         ProfilingFunctions { addresses: defined.collect(), slots: imported.collect() }
     }

@@ -11,7 +11,7 @@ use crate::elf::image::Image;
 use crate::elf::pclntab::{self, Entry};
 use crate::function::{Function, Verdict};
 
-/// Most notes that are searched for Go's own.
+/// Maximum number of notes that are searched for Go's own.
 const NOTES: usize = 64;
 
 /// Whether Go's linker made the file.

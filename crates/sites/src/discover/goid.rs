@@ -36,7 +36,7 @@ const INLINE: u8 = 2;
 const POINTER: u64 = 16;
 const TEXT: u64 = 32;
 /// Length of the longest version that is read.
-const LONGEST: u64 = 127;
+const MAX_VERSION_LEN: u64 = 127;
 
 /// Returns the layout of `g`.
 pub(crate) fn layout(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<GLayout> {
@@ -52,11 +52,11 @@ fn version(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<String> {
     }
     let text = if head[FLAGS as usize] & INLINE != 0 {
         let length = u64::from(*image.bytes(at + TEXT, 1)?.first()?);
-        image.bytes(at + TEXT + 1, length.min(LONGEST))?
+        image.bytes(at + TEXT + 1, length.min(MAX_VERSION_LEN))?
     } else {
         let string = dynamic.pointer_at(image, at + POINTER)?;
         let length = u64::from_le_bytes(image.bytes(string.checked_add(8)?, 8)?.try_into().ok()?);
-        image.bytes(dynamic.pointer_at(image, string)?, length.min(LONGEST))?
+        image.bytes(dynamic.pointer_at(image, string)?, length.min(MAX_VERSION_LEN))?
     };
     Some(String::from_utf8_lossy(text).into_owned())
 }

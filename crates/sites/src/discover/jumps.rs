@@ -16,8 +16,9 @@ use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
 use crate::function::Function;
 
-/// Most pairs of a base and a table of label differences that are tried in one function.
-const MOST_PAIRS: usize = 1 << 10;
+/// Maximum number of pairs of a base and a table of label differences that are tried in one
+/// function.
+const MAX_PAIRS: usize = 1 << 10;
 
 /// Properties of a function and its parts, for their indirect jumps.
 struct Group {
@@ -128,7 +129,7 @@ impl Group {
             || ranges.iter().flat_map(|(start, end)| between(stored, *start, *end, |at| *at)).any(is_label);
         // A function's own beginning is not a label, but it is a base.
         let bases: Vec<u64> = formed.iter().copied().filter(is_own).collect();
-        let is_complete = bases.len() * formed.len() <= MOST_PAIRS;
+        let is_complete = bases.len() * formed.len() <= MAX_PAIRS;
         let jumps = || ranges.iter().flat_map(|(s, e)| between(&branches.indirect, *s, *e, |jump| jump.at));
         let pairs = if is_complete { &bases[..] } else { &[] };
         let entries = entries(tables, &ranges, jumps().map(|jump| jump.origin), &formed, pairs);

@@ -9,7 +9,7 @@ use crate::function::{Function, Returns};
 use crate::site::{JUMP, SiteForm};
 
 /// Bytes of the short jump at a site with a jump in the padding.
-const SHORT: u64 = 2;
+const SHORT_JUMP: u64 = 2;
 
 /// Known branch targets of a file, and the bytes that sites overwrite.
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ fn displaced(function: &Function) -> Vec<Range<u64>> {
         None => return Vec::new(),
         Some(SiteForm::Entry { at, .. }) => vec![behind(at.0, JUMP)],
         Some(SiteForm::Prefix { prefix, entry, .. }) => {
-            vec![behind(prefix.0, JUMP), behind(entry.0, SHORT)]
+            vec![behind(prefix.0, JUMP), behind(entry.0, SHORT_JUMP)]
         }
         Some(SiteForm::PaddingJump { front, at, old, .. }) => {
             vec![behind(front.0, JUMP), behind(at.0, old.len() as u64)]

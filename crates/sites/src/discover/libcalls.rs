@@ -35,10 +35,10 @@ use crate::site::{JUMP, SiteForm, SiteKind};
 pub(crate) const SUFFIX: &str = "@plt";
 /// Stubs begin at multiples of this.
 const STEP: u64 = 8;
-/// Most stubs of a file that are read.
-const MOST: u64 = 1 << 20;
+/// Maximum number of stubs of a file that are read.
+const MAX_STUBS: u64 = 1 << 20;
 /// Length of the longest name that is read.
-const LONGEST_NAME: usize = 4096;
+const MAX_NAME_LEN: usize = 4096;
 /// `mov $n, %r11d`: the number of the relocation, for the dynamic linker.
 const NUMBER: [u8; 2] = [0x41, 0xbb];
 /// Length of that instruction.
@@ -72,9 +72,9 @@ pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Erro
     for stub in stubs_of(&image) {
         stubs.entry(stub.slot).or_insert(stub);
     }
-    let imports: Vec<_> = dynamic.imports_at(LONGEST_NAME, |slot| stubs.contains_key(&slot)).collect();
+    let imports: Vec<_> = dynamic.imports_at(MAX_NAME_LEN, |slot| stubs.contains_key(&slot)).collect();
     let stubbed: BTreeSet<&[u8]> = imports.iter().map(|(_, name)| *name).collect();
-    for (slot, name) in dynamic.function_addresses(LONGEST_NAME) {
+    for (slot, name) in dynamic.function_addresses(MAX_NAME_LEN) {
         if name.is_empty() || stubs.contains_key(&slot) || LEFT_OUT.contains(&name) {
             continue;
         }
@@ -113,7 +113,7 @@ fn stubs_of(image: &Image<'_>) -> impl Iterator<Item = Stub> {
     let tables = image.sections.iter().filter(|section| section.is_plt() && section.is_code());
     let places =
         tables.flat_map(|table| (0..table.size / STEP).map(|n| table.address.wrapping_add(n * STEP)));
-    places.take(MOST as usize).filter_map(|start| stub_at(image, start))
+    places.take(MAX_STUBS as usize).filter_map(|start| stub_at(image, start))
 }
 
 fn stub_at(image: &Image<'_>, start: u64) -> Option<Stub> {

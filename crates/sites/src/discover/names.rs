@@ -16,9 +16,9 @@ use crate::error::Error;
 use crate::function::Function;
 
 /// Largest unpacked symbol table.
-const LARGEST: usize = 256 << 20;
+const MAX_TABLE_SIZE: usize = 256 << 20;
 /// Length of the longest name that is read.
-const LONGEST: usize = 1 << 16;
+const MAX_NAME_LEN: usize = 1 << 16;
 
 /// Whether the file has functions without a name.
 pub fn lacks_names(binary: &Binary) -> bool {
@@ -61,7 +61,8 @@ fn names(data: &[u8]) -> object::Result<BTreeMap<u64, Vec<(u8, String)>>> {
     for symbol in
         table.symbols().iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC && !symbol.is_undefined(Le))
     {
-        let Some(name) = string(strings, symbol.st_name.get(Le), LONGEST).filter(|name| !name.is_empty())
+        let Some(name) =
+            string(strings, symbol.st_name.get(Le), MAX_NAME_LEN).filter(|name| !name.is_empty())
         else {
             continue;
         };
@@ -121,12 +122,12 @@ fn packed(image: &Image<'_>) -> Option<Vec<u8>> {
     Some(unpacked.0)
 }
 
-/// A buffer that refuses to grow beyond [`LARGEST`]: a hostile file may unpack to any size.
+/// A buffer that refuses to grow beyond [`MAX_TABLE_SIZE`]: a hostile file may unpack to any size.
 struct Limited(Vec<u8>);
 
 impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > LARGEST {
+        if self.0.len() + bytes.len() > MAX_TABLE_SIZE {
             return Err(io::Error::other("too large"));
         }
         self.0.extend_from_slice(bytes);

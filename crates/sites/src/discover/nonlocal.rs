@@ -24,8 +24,8 @@ use std::collections::btree_map::Entry;
 
 /// Function of the unwinder that returns the stack pointer of a frame, from the same object.
 const GET_CFA: &[u8] = b"_Unwind_GetCFA";
-/// Most bytes that are decoded of a function.
-const LONGEST: u64 = 512;
+/// Maximum number of bytes that are decoded of a function.
+const MAX_DECODED: u64 = 512;
 
 /// Finds the functions among a file's symbols and functions, in address order.
 pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>], functions: &[Function]) -> Vec<Watched> {
@@ -73,7 +73,7 @@ fn restoring(image: &Image<'_>, functions: &[Function]) -> Vec<Watched> {
 /// Decodes a function's instructions up to the first one after which the next never executes.
 fn decode(image: &Image<'_>, at: u64) -> impl Iterator<Item = Instruction> {
     let mut ended = false;
-    let decoder = decoder(image.tail(at, LONGEST), at);
+    let decoder = decoder(image.tail(at, MAX_DECODED), at);
     decoder.into_iter().take_while(move |instruction| {
         let flow = instruction.flow_control();
         let ends =

@@ -18,8 +18,9 @@ use crate::reason::Reason;
 
 /// Suffix of a part without a name, behind the name of its function; as gcc names it.
 const COLD: &str = ".cold";
-/// Most owners of a part that are told apart. Compilers make a part for one function only.
-const MOST_OWNERS: usize = 64;
+/// Maximum number of owners of a part that are told apart. Compilers make a part for one function
+/// only.
+const MAX_OWNERS: usize = 64;
 
 /// The functions that own each part, and the functions that may be parts.
 #[derive(Default)]
@@ -131,7 +132,7 @@ impl Parts {
     /// Whether a function shares a part with more functions than are told apart.
     pub(crate) fn are_entangled(&self, function: usize) -> bool {
         let parts = self.parts.get(&function).into_iter().flatten();
-        parts.filter_map(|part| self.owners.get(part)).any(|owners| owners.len() >= MOST_OWNERS)
+        parts.filter_map(|part| self.owners.get(part)).any(|owners| owners.len() >= MAX_OWNERS)
     }
 
     /// Returns a function with its parts; for a part, all its owners with their parts.
@@ -356,7 +357,7 @@ impl Links {
                 continue;
             }
             for (_, target) in pairs_of(&targets, part) {
-                if *target == part || found[*target].len() >= MOST_OWNERS {
+                if *target == part || found[*target].len() >= MAX_OWNERS {
                     continue;
                 }
                 let new: Vec<usize> = found[part].difference(&found[*target]).copied().collect();

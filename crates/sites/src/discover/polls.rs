@@ -20,9 +20,9 @@ use crate::function::{Function, Poll, PollKind, StateByte};
 
 /// The function that an async body calls when it is polled after it has finished.
 const RESUMED: &str = "core::panicking::panic_const::panic_const_async_fn_resumed";
-/// Most bytes of one function that are decoded.
-const LONGEST: u64 = 1 << 20;
-/// Most instructions from the beginning of a case to its call.
+/// Maximum number of bytes of one function that are decoded.
+const MAX_DECODED: u64 = 1 << 20;
+/// Maximum number of instructions from the beginning of a case to its call.
 const CASE: usize = 4;
 /// Length of the longest import's name that is read.
 const NAME: usize = 256;
@@ -86,7 +86,7 @@ struct PollFinder<'a, 'd> {
 impl PollFinder<'_, '_> {
     fn poll(&self, function: &Function, named: names::Polled) -> Option<Poll> {
         let (start, end) = (function.address.0, function.address.0.saturating_add(function.size));
-        let code = self.image.tail(start, function.size.min(LONGEST));
+        let code = self.image.tail(start, function.size.min(MAX_DECODED));
         let code: Vec<Instruction> = decoder(code, start).into_iter().collect();
         let passes_on = || {
             let leaves = |one: &Instruction| match one.flow_control() {

@@ -14,8 +14,8 @@ use crate::elf::symbols::Symbol;
 use crate::reason::NoJump;
 use crate::site::JUMP;
 
-/// Most bytes of a profiling function that are decoded.
-const LONGEST: u64 = 4096;
+/// Maximum number of bytes of a profiling function that are decoded.
+const MAX_DECODED: u64 = 4096;
 
 /// Returns the profiling functions among the symbols, one per address.
 pub(crate) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler> {
@@ -41,7 +41,7 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
     let Some(bytes) = bytes else { return Err(NoJump::NoRoom { at }) };
     // A thread further on in the function must not return into the bytes of the jump.
     let end = if symbol.size == 0 { next } else { symbol.address.saturating_add(symbol.size) };
-    let code = image.tail(at, end.saturating_sub(at).min(LONGEST));
+    let code = image.tail(at, end.saturating_sub(at).min(MAX_DECODED));
     let comes_back = instructions(code, at).any(|instruction| {
         let branches = !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::Return);
         branches && (at + 1..at + JUMP).contains(&instruction.near_branch_target())

@@ -10,7 +10,7 @@ use crate::elf::image::Image;
 use crate::function::Function;
 
 /// Largest distance of a record in front of its function.
-const LONGEST_PREFIX: u64 = 255;
+const MAX_PREFIX_LEN: u64 = 255;
 
 /// Records of one function.
 #[derive(Clone, Default)]
@@ -92,8 +92,8 @@ fn patchable_owner(
     let mut following = functions.iter().enumerate().skip(known.after(record)).take(8);
     let (index, function) = following.find(|(_, function)| is_whole(function))?;
     let length = function.address.0.checked_sub(record)?;
-    let prefix = image.bytes(record, length.min(LONGEST_PREFIX + 1))?;
-    (length <= LONGEST_PREFIX && nops::all(prefix)).then_some(index)
+    let prefix = image.bytes(record, length.min(MAX_PREFIX_LEN + 1))?;
+    (length <= MAX_PREFIX_LEN && nops::all(prefix)).then_some(index)
 }
 
 fn mcount_owner(known: &mut Lookup<'_>, record: u64) -> Option<usize> {

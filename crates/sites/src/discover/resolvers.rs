@@ -12,8 +12,8 @@ use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
 use crate::function::Function;
 
-/// Most bytes of a resolver that are decoded.
-const LONGEST: u64 = 4096;
+/// Maximum number of bytes of a resolver that are decoded.
+const MAX_DECODED: u64 = 4096;
 
 /// Returns the resolvers, and gives the functions that they may choose the names of their symbols.
 /// `symbols` and `functions` are in address order.
@@ -60,7 +60,7 @@ fn name(functions: &mut [Function], address: u64, names: &[String]) -> bool {
 
 /// Returns the addresses of code that the instructions of a range take.
 fn taken(image: &Image<'_>, dynamic: &Dynamic<'_>, start: u64, length: u64) -> Vec<u64> {
-    let code = image.tail(start, length.min(LONGEST));
+    let code = image.tail(start, length.min(MAX_DECODED));
     let mut decoder = decoder(code, start);
     let address = |instruction: Instruction| {
         if instruction.is_ip_rel_memory_operand() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::code::branches::{Branches, To};
-use crate::code::decode::{LONGEST, decoder};
+use crate::code::decode::{MAX_INSTRUCTION_LEN, decoder};
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::plt;
@@ -27,11 +27,11 @@ const NAMES: [&[u8]; 13] = [
     b"__vfork",
 ];
 /// Length of the longest of these names.
-const LONGEST_NAME: usize = 15;
+const MAX_NAME_LEN: usize = 15;
 
 /// Returns the words of a file that the loader fills with the addresses of these functions.
 pub(crate) fn slots(dynamic: &Dynamic<'_>) -> BTreeSet<u64> {
-    let imports = dynamic.imports(LONGEST_NAME).filter(|(_, name)| NAMES.contains(name));
+    let imports = dynamic.imports(MAX_NAME_LEN).filter(|(_, name)| NAMES.contains(name));
     imports.map(|(slot, _)| slot).collect()
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<Jump> {
     let slot = |at: u64, to: To| match to {
         To::If(target) | To::Address(target) => plt::slot(image, target),
         To::Pointer | To::PointerOrWithin => {
-            let jump = decoder(image.tail(at, LONGEST), at).decode();
+            let jump = decoder(image.tail(at, MAX_INSTRUCTION_LEN), at).decode();
             jump.is_ip_rel_memory_operand().then(|| jump.ip_rel_memory_address())
         }
         To::Caller | To::Oddly => None,

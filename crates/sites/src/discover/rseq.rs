@@ -16,10 +16,10 @@ const LENGTH: u64 = 16;
 const ABORT: u64 = 24;
 /// Bytes of the signature in front of an abort handler.
 const SIGNATURE: u64 = 4;
-/// Most bytes of a sequence; real ones have some ten instructions.
-const LONGEST: u64 = 4096;
-/// Most descriptors of a file.
-const MOST: u64 = 4096;
+/// Maximum number of bytes of a sequence; real ones have some ten instructions.
+const MAX_SEQUENCE_LEN: u64 = 4096;
+/// Maximum number of descriptors of a file.
+const MAX_DESCRIPTORS: u64 = 4096;
 
 /// Addresses in front of which no instruction may be displaced together with the one there: those
 /// of the sequences, of their ends, and of the signatures and abort handlers. `pointers`, ordered
@@ -34,8 +34,8 @@ pub(crate) fn kept(image: &Image<'_>, pointers: &[Pointer]) -> Vec<u64> {
     let of = |n: u64| {
         let at = section.address.checked_add(n * DESCRIPTOR)?;
         let (start, abort) = (address(at + START)?, address(at + ABORT)?);
-        let end = start.checked_add(word(at + LENGTH)?.min(LONGEST))?;
+        let end = start.checked_add(word(at + LENGTH)?.min(MAX_SEQUENCE_LEN))?;
         Some((start..=end).chain(abort.checked_sub(SIGNATURE)?..=abort))
     };
-    (0..(section.size / DESCRIPTOR).min(MOST)).filter_map(of).flatten().collect()
+    (0..(section.size / DESCRIPTOR).min(MAX_DESCRIPTORS)).filter_map(of).flatten().collect()
 }

@@ -33,13 +33,14 @@ use crate::site::JUMP;
 /// The whole file is decoded if a scope would need more than one part in this many of its code.
 const SHARE: u64 = 8;
 /// Bytes that may be decoded of any file.
-const LEAST: u64 = 1 << 16;
-/// Most possible calls of a function without a name that are decoded to prove that it is called.
+const FREE_ALLOWANCE: u64 = 1 << 16;
+/// Maximum number of possible calls of a function without a name that are decoded to prove that it
+/// is called.
 const CALLS: usize = 8;
 /// Bytes of the longest jump table.
-const LONGEST_TABLE: u64 = 1 << 17;
+const MAX_TABLE_SIZE: u64 = 1 << 17;
 /// Reach of a short jump, including its own bytes.
-const SHORT: u64 = 0x82;
+const SHORT_JUMP_REACH: u64 = 0x82;
 
 /// The code that has to be decoded.
 pub(crate) struct Scope {
@@ -70,7 +71,7 @@ impl Scope {
             return None;
         }
         let code = image.segments.iter().filter(|segment| segment.executable);
-        let most = (code.map(|segment| segment.file_size).sum::<u64>() / SHARE).max(LEAST);
+        let most = (code.map(|segment| segment.file_size).sum::<u64>() / SHARE).max(FREE_ALLOWANCE);
         let mut growing = Growing {
             wanted: &wanted,
             behind: BTreeSet::new(),
@@ -295,7 +296,7 @@ impl Growing<'_, '_> {
     fn windows(&self) -> Vec<(u64, u64)> {
         let data = Vec::from_iter(self.data.iter().copied());
         let tables = Tables::new(self.image, &data, self.functions);
-        let end = |table: u64| table.saturating_add(tables.room(table).min(LONGEST_TABLE));
+        let end = |table: u64| table.saturating_add(tables.room(table).min(MAX_TABLE_SIZE));
         self.tables.iter().map(|table| (*table, end(*table))).collect()
     }
 
@@ -339,8 +340,8 @@ impl Growing<'_, '_> {
         let ranges: Vec<(u64, u64)> = self.members.keys().map(|n| self.range(*n)).collect();
         for (start, end) in ranges {
             let near = self.image.code_around(start);
-            let mut at = start.saturating_sub(SHORT).max(near.start);
-            while at < end.saturating_add(SHORT).min(near.end) {
+            let mut at = start.saturating_sub(SHORT_JUMP_REACH).max(near.start);
+            while at < end.saturating_add(SHORT_JUMP_REACH).min(near.end) {
                 let (first, behind) = self.code_around(at);
                 if behind <= at {
                     break;

@@ -16,8 +16,8 @@ const RESTART_AT_ENTRY: i32 = -5;
 pub(super) const LOCALS: usize = 1;
 /// Position of a missing map.
 const NO_MAP: u32 = u32::MAX;
-/// Most tables of one function.
-pub(super) const MOST: usize = 16;
+/// Maximum number of tables of one function.
+pub(super) const MAX_TABLES: usize = 16;
 /// Beginnings of the names of functions in which the runtime preempts no goroutine by a signal
 /// (`isAsyncSafePoint` in `runtime/preempt.go`), in all versions. Some know `internal/runtime/` as
 /// well.
@@ -47,7 +47,7 @@ impl Places {
     /// Reads a record. `values`: all tables of values.
     pub(super) fn read<'d>(self, record: &'d [u8], values: &'d [u8]) -> Option<Facts<'d>> {
         let half = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
-        let tables = Some(half(TABLES)? as usize).filter(|tables| *tables <= MOST)?;
+        let tables = Some(half(TABLES)? as usize).filter(|tables| *tables <= MAX_TABLES)?;
         let first = self.flags + 3;
         let table = |n: usize| match n < tables {
             true => match half(first + 4 * n)? {

@@ -36,11 +36,11 @@ const WORD: u64 = 8;
 /// Section of `runtime.moduledata` since Go 1.26.
 const MODULE: &[u8] = b".go.module";
 /// Length of the longest name that is read.
-const LONGEST: usize = 1 << 16;
-/// Most possible beginnings of a table that are tried.
+const MAX_NAME_LEN: usize = 1 << 16;
+/// Maximum number of possible beginnings of a table that are tried.
 const TRIED: usize = 16;
-/// Most functions of a table. A table with any damage is not used.
-const MOST: u64 = 1 << 24;
+/// Maximum number of functions of a table. A table with any damage is not used.
+const MAX_FUNCTIONS: u64 = 1 << 24;
 
 /// Returns all functions of the table, in address order; none if the file has no readable table.
 pub(crate) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
@@ -88,7 +88,7 @@ impl<'d> Table<'_, 'd> {
         let first = image.bytes(self.at, WORD)?;
         let layout = layout(first).filter(|_| first[4..] == MACHINE)?;
         let place = |word| self.at.checked_add(self.word(self.at + WORD * word)?);
-        let count = self.word(self.at + WORD).filter(|count| *count <= MOST)?;
+        let count = self.word(self.at + WORD).filter(|count| *count <= MAX_FUNCTIONS)?;
         let names = image.tail(place(layout.names)?, u64::MAX);
         let list = place(layout.list)?;
         let values = image.tail(place(layout.list - 1)?, u64::MAX);
@@ -107,7 +107,7 @@ impl<'d> Table<'_, 'd> {
                 false => self.word(list.checked_add((n * 2 + 1) * width)?)?,
             };
             let record = list.checked_add(record)?;
-            let name = string(names, half(image, record.checked_add(width)?)?, LONGEST)?;
+            let name = string(names, half(image, record.checked_add(width)?)?, MAX_NAME_LEN)?;
             let facts = layout.facts.and_then(|places| places.read(image.tail(record, u64::MAX), values));
             let is_compiled = match layout.facts {
                 Some(_) => facts.is_some_and(|facts| facts.is_compiled),
@@ -166,7 +166,9 @@ impl<'d> Table<'_, 'd> {
         let maps = usize::from(*self.image.bytes(record.checked_add(MAPS)?, 1)?.first()?);
         let first = record.checked_add(FIRST + 4 * u64::from(tables))?.next_multiple_of(WORD);
         let map = self.dynamic.pointer_at(self.image, first + WORD * pcdata::LOCALS as u64);
-        Some(tables as usize <= pcdata::MOST && maps > pcdata::LOCALS && map.is_some_and(|map| map != 0))
+        Some(
+            tables as usize <= pcdata::MAX_TABLES && maps > pcdata::LOCALS && map.is_some_and(|map| map != 0),
+        )
     }
 
     fn word(&self, at: u64) -> Option<u64> {

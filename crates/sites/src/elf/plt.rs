@@ -4,11 +4,11 @@ use super::image::Image;
 
 pub(crate) const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 /// Bytes of the longest stub: `endbr64; bnd jmp *slot(%rip)`.
-const LONGEST: u64 = 11;
+const MAX_STUB_LEN: u64 = 11;
 
 /// Returns the address of the word through which the stub at `address` jumps.
 pub(crate) fn slot(image: &Image<'_>, address: u64) -> Option<u64> {
-    slot_of(image.tail(address, LONGEST), address)
+    slot_of(image.tail(address, MAX_STUB_LEN), address)
 }
 
 /// Returns the address of the word through which a stub jumps. `all`: the stub's bytes, and perhaps
@@ -25,7 +25,7 @@ pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
 /// Whether a stub begins at `address`: a jump through the GOT, or a table's first stub, which
 /// pushes a word before its jump.
 pub(crate) fn is_stub(image: &Image<'_>, address: u64) -> bool {
-    let code = image.tail(address, LONGEST);
+    let code = image.tail(address, MAX_STUB_LEN);
     let is_first = code.starts_with(&[0xff, 0x35])
         && matches!(code.get(6..9), Some([0xff, 0x25, _] | [0xf2, 0xff, 0x25]));
     is_first || slot_of(code, address).is_some()

@@ -7,7 +7,7 @@ use super::dynamic::{Dynamic, whole};
 use super::image::{Image, string};
 
 /// Length of the longest name that is read.
-const LONGEST_NAME: usize = 1 << 16;
+const MAX_NAME_LEN: usize = 1 << 16;
 
 /// A symbol of a function; several may share an address.
 pub(crate) struct Symbol<'d> {
@@ -40,8 +40,8 @@ pub(crate) fn functions<'d>(
     let mut add = |symbols: &[Sym64<Le>], strings: &'d [u8], is_former: &dyn Fn(usize) -> bool| {
         let functions = symbols.iter().enumerate().filter(|(_, symbol)| is_function(image, symbol));
         for (number, symbol) in functions {
-            let name = string(strings, symbol.st_name.get(Le), LONGEST_NAME);
-            let Some(left) = budget.checked_sub(name.map_or(LONGEST_NAME, <[u8]>::len)) else { return false };
+            let name = string(strings, symbol.st_name.get(Le), MAX_NAME_LEN);
+            let Some(left) = budget.checked_sub(name.map_or(MAX_NAME_LEN, <[u8]>::len)) else { return false };
             budget = left;
             let order = all.len() as u32;
             all.extend(name.and_then(|name| named(symbol, name, is_former(number), order)));

@@ -1,6 +1,6 @@
 //! Classes of values in the System V psABI for x86-64, section 3.2.3, and in the Itanium C++ ABI.
 
-use super::{DEEPEST, DieRef, Shape, Type, Types, WORD};
+use super::{DieRef, MAX_REFERENCES, Shape, Type, Types, WORD};
 use gimli::{
     AttributeValue, DW_AT_GNU_vector, DW_AT_alignment, DW_AT_artificial, DW_AT_bit_size,
     DW_AT_calling_convention, DW_AT_data_bit_offset, DW_AT_declaration, DW_AT_defaulted, DW_AT_deleted,
@@ -8,7 +8,7 @@ use gimli::{
 };
 
 const NOT_VIRTUAL: AttributeValue<super::Bytes> = AttributeValue::Virtuality(gimli::DW_VIRTUALITY_none);
-/// Most parts of a structure that are classified.
+/// Maximum number of parts of a structure that are classified.
 const PARTS: u32 = 1000;
 /// Eightbytes of the largest value that a register holds.
 const WORDS: usize = 8;
@@ -181,7 +181,7 @@ impl Types {
     /// Whether a type is a number or a pointer, or a structure around one.
     fn is_single(&self, place: DieRef, depth: usize) -> bool {
         let entry = self.plain(place).and_then(|place| Some((place, self.entry(place)?)));
-        let Some((place, entry)) = entry.filter(|_| depth < DEEPEST) else { return false };
+        let Some((place, entry)) = entry.filter(|_| depth < MAX_REFERENCES) else { return false };
         match entry.tag() {
             gimli::DW_TAG_base_type | gimli::DW_TAG_pointer_type | gimli::DW_TAG_enumeration_type => true,
             gimli::DW_TAG_structure_type => {
@@ -225,7 +225,7 @@ impl Types {
     fn classify(&self, place: DieRef, offset: u64, classes: &mut Classes, depth: usize) {
         classes.parts += 1;
         let entry = self.plain(place).and_then(|place| Some((place, self.entry(place)?)));
-        let (Some((place, entry)), false) = (entry, depth == DEEPEST || classes.parts > PARTS) else {
+        let (Some((place, entry)), false) = (entry, depth == MAX_REFERENCES || classes.parts > PARTS) else {
             classes.unknown = true;
             return;
         };

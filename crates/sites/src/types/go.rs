@@ -20,9 +20,9 @@ const GO_STRING: u64 = 24;
 /// Name of the parameter by which the instances of a generic function get their types.
 const DICTIONARY: &str = ".dict";
 /// Deepest nesting of structures.
-const DEEPEST: usize = 16;
-/// Most registers that one value may take.
-const MOST: usize = INTEGERS + VECTORS;
+const MAX_NESTING: usize = 16;
+/// Maximum number of registers that one value may take.
+const MAX_REGISTERS: usize = INTEGERS + VECTORS;
 
 /// Returns the address of a Go program's types. Their names lie at offsets from it.
 pub(super) fn types<'d>(object: &object::File<'d, impl ReadRef<'d>>) -> Option<Svma> {
@@ -121,7 +121,7 @@ impl Types {
     fn go_registers(&self, place: DieRef, depth: usize, into: &mut Vec<bool>) -> Option<()> {
         let place = self.plain(place)?;
         let entry = self.entry(place)?;
-        if depth > DEEPEST || into.len() > MOST {
+        if depth > MAX_NESTING || into.len() > MAX_REGISTERS {
             return None;
         }
         match entry.tag() {

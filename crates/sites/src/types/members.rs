@@ -1,6 +1,6 @@
 //! Members of global objects by their addresses, as the source names them.
 
-use super::{Bytes, DEEPEST, DieRef, Types, Unit};
+use super::{Bytes, DieRef, MAX_REFERENCES, Types, Unit};
 use crate::address::Svma;
 use gimli::{
     AttributeValue, DW_AT_bit_size, DW_AT_declaration, DW_AT_location, DW_AT_name, DW_AT_type, Expression,
@@ -55,7 +55,7 @@ impl Types {
 
     /// Adds the member at an offset of a value to a suffix.
     fn add_member(&self, of: DieRef, offset: u64, depth: usize, suffix: &mut String) -> Option<()> {
-        let of = self.plain(of).filter(|_| depth < DEEPEST)?;
+        let of = self.plain(of).filter(|_| depth < MAX_REFERENCES)?;
         let entry = self.entry(of)?;
         match entry.tag() {
             gimli::DW_TAG_array_type => {

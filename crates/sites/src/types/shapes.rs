@@ -1,6 +1,6 @@
 //! Shapes and sizes of types.
 
-use super::{DEEPEST, DieRef, Shape, Type, Types, WORD};
+use super::{DieRef, MAX_REFERENCES, Shape, Type, Types, WORD};
 use crate::address::Svma;
 use gimli::{
     AttributeValue, DW_AT_byte_size, DW_AT_count, DW_AT_encoding, DW_AT_name, DW_AT_type, DW_AT_upper_bound,
@@ -9,7 +9,7 @@ use gimli::{
 impl Types {
     /// Strips typedefs and qualifiers from a type. A subrange has the values of its type.
     pub(super) fn plain(&self, mut place: DieRef) -> Option<DieRef> {
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_REFERENCES {
             let entry = self.entry(place)?;
             let is_passed_through = match entry.tag() {
                 gimli::DW_TAG_typedef
@@ -46,7 +46,7 @@ impl Types {
                 let is_function = self.entry(of)?.tag() == gimli::DW_TAG_subroutine_type;
                 Some(if is_function { 2 * WORD } else { WORD })
             }
-            gimli::DW_TAG_array_type if depth < DEEPEST => {
+            gimli::DW_TAG_array_type if depth < MAX_REFERENCES => {
                 let element = self.reference(place.unit, &entry.attr_value(DW_AT_type)?)?;
                 Some(self.length(place)?.saturating_mul(self.size(element, depth + 1)?))
             }

@@ -10,7 +10,8 @@ use crate::wakings::SystemCall;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most system calls of threads that are kept in memory, besides those of the thread that is read.
+/// Maximum number of system calls of threads that are kept in memory, besides those of the thread
+/// that is read.
 const KEPT: usize = 1 << 20;
 
 /// The system calls that a reader adds to the events of a trace.

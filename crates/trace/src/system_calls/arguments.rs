@@ -236,8 +236,8 @@ fn put_integer(number: i64, out: &mut Vec<u8>) {
 }
 
 fn put_word(word: &str, out: &mut Vec<u8>) {
-    const MOST: usize = 0x7f;
-    let kept = &word.as_bytes()[..word.len().min(MOST)];
+    const MAX_WORD_LEN: usize = 0x7f;
+    let kept = &word.as_bytes()[..word.len().min(MAX_WORD_LEN)];
     let is_cut = kept.len() < word.len();
     out.extend_from_slice(&[kind::WORD, kept.len() as u8 | u8::from(is_cut) << 7]);
     out.extend_from_slice(kept);

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::fmt::Write;
 
 /// Length from which a text is refused.
-const LONGEST: usize = 64;
+const MAX_TEXT_LEN: usize = 64;
 
 impl Model<'_> {
     /// Returns `enabled` or `disabled`. Where sites are known at load there is no daemon:
@@ -18,7 +18,7 @@ impl Model<'_> {
 
     /// Switches the daemon. Every accepted value has the recorded calls converted at once.
     pub(crate) fn set_ftraced_enabled(&mut self, text: &str) -> Result<(), Refusal> {
-        if text.len() >= LONGEST {
+        if text.len() >= MAX_TEXT_LEN {
             return Err(Refusal::invalid("too long a word"));
         }
         let enabled = match text {

@@ -30,15 +30,15 @@ pub fn parse(text: &str) -> Result<u64, Refusal> {
 /// Appends a number to a text, padded with `fill` to at least `width` characters, at most 20.
 /// Formatting macros would be too slow for a million lines.
 pub fn write(text: &mut String, number: u64, width: usize, fill: u8) {
-    let mut digits = [fill; LONGEST];
+    let mut digits = [fill; MAX_DIGITS];
     let start = put(&mut digits, number);
     // A single append is faster than one per digit.
-    let shown = &digits[start.min(LONGEST.saturating_sub(width))..];
+    let shown = &digits[start.min(MAX_DIGITS.saturating_sub(width))..];
     text.push_str(std::str::from_utf8(shown).unwrap_or_default());
 }
 
 /// Number of digits of the largest number.
-const LONGEST: usize = 20;
+const MAX_DIGITS: usize = 20;
 
 /// Writes a number at the end of a field, and returns the position of its first digit.
 pub(super) fn put(field: &mut [u8], mut number: u64) -> usize {

@@ -30,8 +30,8 @@ impl Noise {
 fn proven(true_ratio: f64, ratio: f64, load: f64) -> usize {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     let is_proven = |_: &usize| {
-        let a = noise.recordings(LEAST_RECORDINGS, 1000.0, load);
-        let b = noise.recordings(LEAST_RECORDINGS, 1000.0 * true_ratio, load);
+        let a = noise.recordings(MIN_RECORDINGS, 1000.0, load);
+        let b = noise.recordings(MIN_RECORDINGS, 1000.0 * true_ratio, load);
         let margin = margin(Measure::Avg, &a, &b, ratio, ERROR_RATE).unwrap();
         b.mean - margin > ratio * a.mean
     };

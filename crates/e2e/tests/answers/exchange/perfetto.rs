@@ -113,13 +113,14 @@ fn threads(info: &Value) -> Vec<Vec<Value>> {
 }
 
 /// Depth from which Perfetto shows no calls; it reports their number.
-const DEEPEST: i64 = 511;
+const MAX_DEPTH: i64 = 511;
 
 /// Compares the calls that Perfetto shows for these export formats.
 fn displayed(recording: &Recording, forms: &[&str]) {
     let Some(directory) = perfetto() else { return };
     let (what, info, calls) = (&recording.what, recording.info(), calls(recording));
-    let (mut calls, deeper): (Vec<Slice>, Vec<Slice>) = calls.into_iter().partition(|call| call.2 < DEEPEST);
+    let (mut calls, deeper): (Vec<Slice>, Vec<Slice>) =
+        calls.into_iter().partition(|call| call.2 < MAX_DEPTH);
     if calls.iter().all(|call| call.5 == UNKNOWN) {
         // Without returns, or without times, calls are instants.
         calls.iter_mut().for_each(|call| call.5 = 0);

@@ -23,7 +23,7 @@ struct Call {
 }
 
 /// Depth at which deeper calls are shown.
-const DEEPEST: usize = 500;
+const MAX_DEPTH: usize = 500;
 
 /// Stands for the duration of a resumed call, which does not count as another call.
 const RESUMED: u64 = u64::MAX;
@@ -156,7 +156,7 @@ impl Report {
     /// Ends the calls above a depth that have no exit. A resumed call is not counted.
     fn leave(&mut self, tid: u64, depth: usize) {
         let open = self.open.entry(tid).or_default();
-        while open.len() > depth && depth < DEEPEST {
+        while open.len() > depth && depth < MAX_DEPTH {
             let call = open.pop().filter(|call| call.duration != Some(RESUMED));
             self.calls.entry(tid).or_default().extend(call);
         }
@@ -168,7 +168,7 @@ impl Report {
         // Calls that another program had left open in this thread have ended.
         self.leave(tid, depth);
         let open = self.open.entry(tid).or_default();
-        assert_eq!(depth, open.len().min(DEEPEST), "{info}");
+        assert_eq!(depth, open.len().min(MAX_DEPTH), "{info}");
         assert_eq!(text.len() - text.trim_start().len(), 2 + 2 * depth, "its indentation: {info}");
         let caller = open.last().map_or_else(String::new, |call| call.name.clone());
         let text = text.trim();
@@ -192,7 +192,7 @@ impl Report {
         let call = open.pop().expect("an open call");
         assert_eq!(
             (depth, text.trim()),
-            (open.len().min(DEEPEST), &*format!("}} /* {} */", call.name)),
+            (open.len().min(MAX_DEPTH), &*format!("}} /* {} */", call.name)),
             "{info}"
         );
         self.calls.entry(tid).or_default().push(Call { duration: Some(microseconds(duration)), ..call });

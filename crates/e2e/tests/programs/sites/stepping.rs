@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Number of instructions that are stepped, with a backtrace after each.
 const STEPS: usize = 400;
 /// Time limit: on a busy machine gdb takes a minute.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIME_LIMIT: Duration = Duration::from_secs(180);
 
 /// Whether a frame is one of calltap's.
 fn is_ours(frame: &str) -> bool {
@@ -57,7 +57,7 @@ fn step(program: &Program, tracer: &str) -> String {
     wait_until("its loop", || used(process) > before + Duration::from_millis(20));
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-x"]).arg(path("steps.gdb")).args(["-p", pid.trim()]);
-    let output = run_timeout(gdb, b"", PATIENCE).stdout;
+    let output = run_timeout(gdb, b"", TIME_LIMIT).stdout;
     recorder.wait().expect("it ends with the program");
     output
 }

@@ -22,7 +22,7 @@ const EXECUTABLE: u64 = 0x4;
 const SHARED: u64 = 0x8;
 const FILE_BACKED: u64 = 0x20;
 /// PATH_MAX, the length of the longest name that the kernel writes.
-const LONGEST_NAME: usize = 4096;
+const MAX_NAME_LEN: usize = 4096;
 
 /// `struct procmap_query`.
 #[repr(C)]
@@ -71,7 +71,7 @@ impl Query {
 
     /// Returns all mappings of a kind, in the order of addresses.
     pub(super) fn all(&self, which: Which) -> io::Result<Vec<Region>> {
-        let (mut all, mut name) = (Vec::new(), [0; LONGEST_NAME]);
+        let (mut all, mut name) = (Vec::new(), [0; MAX_NAME_LEN]);
         let mut address = 0;
         while let Some(region) = self.ask(address, which, &mut name)? {
             address = region.end;

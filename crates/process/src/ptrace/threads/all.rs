@@ -1,6 +1,6 @@
 //! Stops all threads of a process, and keeps some of them stopped between two stops.
 
-use super::helper_tracer::{HelperTracer, MANY};
+use super::helper_tracer::{HelperTracer, SHARED_THREADS};
 use super::stop::LONG_PATIENCE;
 use super::{NotHeld, SHORT_PATIENCE, StoppedThread, has_children, has_ended, interrupt, seize};
 use crate::proc;
@@ -52,10 +52,10 @@ impl Drop for Stopped {
         let mut own = std::mem::take(&mut self.held);
         // The end of a child would interrupt waits of running threads while the thread that started
         // it stands still. With many threads, another look at each would take long.
-        let are_few = own.len() < MANY;
+        let are_few = own.len() < SHARED_THREADS;
         let has_begun = |held: &StoppedThread| are_few && has_children(held.process, held.tid);
         own.extract_if(.., |held| self.parents.contains(&held.tid) || has_begun(held)).for_each(drop);
-        let Some(second) = HelperTracer::known().filter(|_| own.len() >= MANY) else { return };
+        let Some(second) = HelperTracer::known().filter(|_| own.len() >= SHARED_THREADS) else { return };
         // A thread that this one keeps cannot be released by the second one.
         let is_others = |held: &StoppedThread| held.is_seconds && !tracees::stays(held.tid);
         let others: Vec<StoppedThread> = own.extract_if(.., |held| is_others(held)).collect();
@@ -131,7 +131,7 @@ pub fn has_ordinary(all: &[StoppedThread]) -> bool {
 /// Stops threads of a process, many of them with a second thread. Ended threads are left out. After
 /// a failure, the result still holds the threads that were stopped.
 fn stop_threads(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
-    let second = if tids.len() >= MANY { HelperTracer::get() } else { None };
+    let second = if tids.len() >= SHARED_THREADS { HelperTracer::get() } else { None };
     let Some(second) = second else { return Ok(Part::stop(process, seize_part(tids)?)) };
     let mut turn = false;
     let mut is_others = |tid: u32| {

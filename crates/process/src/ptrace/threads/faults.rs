@@ -21,11 +21,11 @@ pub const FAULT_SIGNALS: u64 = {
 /// begun: a breakpoint, a single step, a fault, or a system call that is trapped.
 pub(super) fn has_faulted(tid: u32) -> bool {
     /// Signals of the thread's queue that are read at most.
-    const MOST: u64 = 1 << 10;
+    const MAX_SIGNALS: u64 = 1 << 10;
     let read = |offset: u64| request(tid, move |pid| pending_signals(pid, offset)).ok();
     // Codes of signals that processes send are not positive.
     let is_fault = |info: &SignalInfo| FAULTS.contains(&info[0]) && info[2] > 0;
-    (0..MOST)
+    (0..MAX_SIGNALS)
         .step_by(AT_ONCE)
         .map_while(|offset| read(offset).filter(|(_, found)| *found > 0))
         .any(|(pending, found)| pending.iter().take(found).any(is_fault))

@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
 /// Number of threads from which two threads stop them. For fewer, waking a second one takes longer.
-pub(super) const MANY: usize = 64;
+pub(super) const SHARED_THREADS: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -82,12 +82,12 @@ impl Drop for HelperTracer {
 }
 
 /// Makes the second thread run `work` while this thread goes on. None if there is no second thread,
-/// or if fewer than `MANY` threads are stopped.
+/// or if fewer than `SHARED_THREADS` threads are stopped.
 pub fn aside<T: Send + 'static>(
     threads: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<Receiver<T>> {
-    HelperTracer::known().filter(|_| threads >= MANY).map(|second| second.begin(work))
+    HelperTracer::known().filter(|_| threads >= SHARED_THREADS).map(|second| second.begin(work))
 }
 
 /// Makes a ptrace request of a thread that this thread or its second one traces. The kernel accepts

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The ST_NOEXEC flag of statvfs.
 const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
 /// Free bytes that a place must have.
-const ENOUGH: u64 = 32 << 20;
+const MIN_FREE: u64 = 32 << 20;
 
 /// A directory in which session directories may lie.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(super) fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) ->
         !name.iter().any(|byte| matches!(byte, b':' | b' '))
             && rustix::fs::access(&base.via, rustix::fs::Access::WRITE_OK).is_ok()
             && statvfs(&base.via).is_ok_and(|fs| {
-                !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= ENOUGH
+                !fs.f_flag.contains(NOEXEC) && fs.f_bavail.saturating_mul(fs.f_frsize) >= MIN_FREE
             })
             && {
                 let is_here = has_no_id(base);

@@ -27,7 +27,7 @@ use std::time::Instant;
 /// How far in front of its call to search for the start of a function without a symbol.
 const BEFORE: u64 = 64;
 /// Maximum distance of the start of a function that has a symbol.
-const LONGEST: u64 = 512;
+const MAX_DISTANCE: u64 = 512;
 /// Maximum size of a linker's stub.
 const STUB: usize = 11;
 
@@ -353,7 +353,7 @@ impl CodeReader<'_> {
 
     /// Reads the bytes from `start` to `end`.
     fn code(&mut self, start: u64, end: u64) -> Option<Vec<u8>> {
-        let length = end.checked_sub(start).filter(|length| *length <= LONGEST)?;
+        let length = end.checked_sub(start).filter(|length| *length <= MAX_DISTANCE)?;
         let mut code = vec![0; length as usize];
         self.text.read(Avma(start), &mut code).ok()?;
         if let Some(site) = &self.converted {
