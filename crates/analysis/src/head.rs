@@ -142,7 +142,9 @@ pub fn clock(source: &dyn Source) -> &'static str {
              # sparse clock: calls that an exception or longjmp left stay open, with later calls beneath them, \
              until an outer call returns\n"
         }
-        Some(ClockKind::Coarse) => "# coarse clock: times are those of a 1 ms tick\n",
+        Some(ClockKind::Coarse) => {
+            "# coarse clock: times are those of a 1 ms tick, and how long a call ran or waited is not exact\n"
+        }
         _ => "",
     }
 }
@@ -170,15 +172,17 @@ pub(crate) fn forked(source: &dyn Source) -> String {
     }
 }
 
-/// Returns a line about records that the kernel lost, if there are any.
+/// Returns lines about records that the kernel lost, if there are any.
 fn of_kernel(source: &dyn Source) -> String {
-    match source.meta().kernel_events.as_ref().map_or(0, |events| events.lost) {
+    let meta = source.meta();
+    let line = |lost: u64, of: &str, therefore: &str| match lost {
         0 => String::new(),
-        lost => format!(
-            "# LOST {} of the kernel: system calls and wakeups are missing\n",
-            counted(lost, "record")
-        ),
-    }
+        lost => format!("# LOST {} of {of}: {therefore}\n", counted(lost, "record")),
+    };
+    let switches = meta.scheduling.as_ref().map_or(0, |scheduling| scheduling.lost);
+    let events = meta.kernel_events.as_ref().map_or(0, |events| events.lost);
+    line(switches, "context switches", "whether threads ran or waited around them is unknown")
+        + &line(events, "the kernel", "system calls and wakeups are missing")
 }
 
 /// Returns a line about parts of the file that could not be read, if there are any.

@@ -39,7 +39,14 @@ fn waiting_beside(others: &str) -> MemorySource {
     source.system_calls.insert(main, KernelLog { entries: vec![enter(12, 202, LOCK)], known: known.clone() });
     source.system_calls.insert(worker, KernelLog { entries: vec![enter(9, 0, 7)], known });
     let (name, place) = (Some("m".to_owned()), "/usr/bin/app".to_owned());
-    source.meta.addresses.push(Address { process: 0, address: LOCK, name, place, recorder: false });
+    source.meta.addresses.push(Address {
+        process: 0,
+        address: LOCK,
+        name,
+        object: None,
+        place,
+        recorder: false,
+    });
     let events = KernelEvents { wakings: true, system_calls: true, recorder: 999, ..KernelEvents::default() };
     source.meta.kernel_events = Some(events);
     source

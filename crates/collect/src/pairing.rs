@@ -193,14 +193,16 @@ impl OpenCalls {
     #[inline(never)]
     pub fn pair(&mut self, raw: RawEvent, values: &[u8], encoder: &mut ThreadEncoder) -> bool {
         let event = |kind| Event { ticks: raw.ticks, site: raw.site(), kind };
+        let exit = self.nonlocal;
         if let Some((left, resumed)) = self.pass_nonlocal_exit(raw) {
-            push_switch(raw.ticks, left, resumed, encoder);
+            push_switch(raw.ticks, exit, left, resumed, encoder);
         }
         if is_nonlocal(raw.code()) {
             return false;
         }
+        let exit = self.nonlocal;
         let PairedEvent { left, resumed, kind } = self.pair_event(raw.code(), frame_of(raw), raw.parent);
-        push_switch(raw.ticks, left, resumed, encoder);
+        push_switch(raw.ticks, exit.filter(|_| self.nonlocal.is_none()), left, resumed, encoder);
         if values.is_empty() {
             encoder.push(event(kind));
         } else {

@@ -53,20 +53,71 @@ int main(void) {
 "#;
 
 const CXX: &str = r#"
+#include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
+#include <optional>
+#include <tuple>
 struct Base { int first; std::mutex lock; virtual ~Base() {} };
 template <typename T> struct Pool : Base { T *items; std::condition_variable filled; static Pool shared; };
 template <> Pool<int> Pool<int>::shared{};
 namespace app { static Pool<char> pool; }
+struct Entry { int key; std::mutex lock; };
+static std::array<Entry, 3> entries;
+static std::array<std::mutex, 4> shards;
+static std::tuple<std::mutex, Entry, std::mutex> all;
+static std::pair<int, std::mutex> pair;
+static std::optional<Entry> maybe;
 #define MEMBER(object, suffix) printf("%lu %lu %s\n", (unsigned long)&object, (unsigned long)((char *)&object suffix - (char *)&object), #suffix)
+// A member whose object has no name is at an offset of the object around it.
+#define PLACED(object, member, suffix) do { \
+    unsigned long at = (char *)member - (char *)&object; \
+    unsigned long part = at - (*suffix ? offsetof(Entry, lock) : 0); \
+    char place[32] = ""; \
+    if (part > 0) sprintf(place, "+%lu", part); \
+    printf("%lu %lu %s%s\n", (unsigned long)&object, at, place, suffix); \
+} while (0)
 int main() {
     MEMBER(Pool<int>::shared, .lock);
     MEMBER(Pool<int>::shared, .filled);
     MEMBER(app::pool, .first);
     MEMBER(app::pool, .items);
     MEMBER(app::pool, .filled);
+    MEMBER(entries, [2].lock);
+    MEMBER(shards, [0]);
+    MEMBER(shards, [3]);
+    MEMBER(pair, .second);
+    maybe.emplace();
+    PLACED(maybe, &maybe->lock, ".lock");
+    PLACED(all, &std::get<0>(all), "");
+    PLACED(all, &std::get<1>(all).lock, ".lock");
+    PLACED(all, &std::get<2>(all), "");
+}
+"#;
+
+const RUST: &str = r#"
+use std::sync::{LazyLock, Mutex, OnceLock};
+struct State { hits: u64, first: Mutex<u8>, second: Mutex<u8> }
+static ONCE: OnceLock<State> = OnceLock::new();
+static LAZY: LazyLock<[Mutex<u32>; 4]> = LazyLock::new(Default::default);
+static TUPLE: (Mutex<u8>, u64, Mutex<u8>) = (Mutex::new(0), 1, Mutex::new(2));
+static OUTER: Mutex<State> = Mutex::new(State { hits: 0, first: Mutex::new(1), second: Mutex::new(2) });
+fn show<T, M>(object: &'static T, member: &M, name: &str) {
+    let (object, member) = (std::ptr::from_ref(object) as usize, std::ptr::from_ref(member) as usize);
+    println!("{} {} {name}", object, member - object);
+}
+fn main() {
+    let state = ONCE.get_or_init(|| State { hits: 1, first: Mutex::new(1), second: Mutex::new(2) });
+    show(&ONCE, &state.hits, ".hits");
+    show(&ONCE, &state.first, ".first");
+    show(&ONCE, &state.second, ".second");
+    show(&LAZY, &LAZY[0], "[0]");
+    show(&LAZY, &LAZY[3], "[3]");
+    show(&TUPLE, &TUPLE.0, ".0");
+    show(&TUPLE, &TUPLE.2, ".2");
+    let outer = OUTER.lock().unwrap();
+    show(&OUTER, &outer.second, ".second");
 }
 "#;
 
@@ -80,7 +131,7 @@ fn check(command: &str, suffix: &str, source: &str) {
             panic!("{line}")
         };
         let (object, offset) = (Svma(object.parse().unwrap()), offset.parse().unwrap());
-        let found = types.member_suffix(object, offset);
+        let found = types.member_suffix(object, offset).map(|(suffix, _)| suffix);
         assert_eq!(found.as_deref().unwrap_or("?"), expected, "{command}: offset {offset}");
         assert_eq!(
             types.member_suffix(Svma(object.0 + 1), offset),
@@ -100,7 +151,8 @@ fn members_are_named_as_in_the_source() {
             check(&format!("{c} {flags}"), "c", SOURCE);
             // clang leaves types to the library that has their constructors, if not told otherwise.
             let whole = if cxx == "g++" { "" } else { "-fstandalone-debug" };
-            check(&format!("{cxx} {flags} {whole}"), "cc", CXX);
+            check(&format!("{cxx} {flags} -std=c++17 {whole}"), "cc", CXX);
         }
     }
+    check("rustc -g -O -C relocation-model=static", "rs", RUST);
 }

@@ -1,10 +1,12 @@
 //! Gathers records into [`Meta`]: every id that is used gets an entry, whatever the file contains.
 
+use crate::kernel_records::Address;
 use crate::meta::{Loss, Meta, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId};
 use crate::survey::Complaints;
 use calltap_names::printable;
 use serde::Deserialize;
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of missing entries of one kind that are made up; ids beyond count as nonsense.
 const MADE_UP: usize = 1 << 18;
@@ -289,7 +291,32 @@ impl Gather {
         }
         newest_of_threads(&mut loss, meta.threads.len(), complaints);
         meta.loss = loss;
+        tell_apart(&mut meta.addresses);
         meta
+    }
+}
+
+/// Adds the address to the names of objects that have the same name in one process, as static
+/// variables of several files.
+fn tell_apart(addresses: &mut [Address]) {
+    let last: BTreeMap<(u32, u64), &Address> =
+        addresses.iter().map(|address| ((address.process, address.address), address)).collect();
+    let mut objects: BTreeMap<(u32, &str), BTreeSet<u64>> = BTreeMap::new();
+    for address in last.values() {
+        if let Some(name) = &address.name {
+            objects.entry((address.process, name)).or_default().insert(address.object());
+        }
+    }
+    let several = objects.into_iter().filter(|(_, objects)| objects.len() > 1);
+    let several: BTreeSet<(u32, String)> =
+        several.map(|((process, name), _)| (process, name.to_owned())).collect();
+    for address in addresses {
+        let object = address.object();
+        if let Some(name) = &mut address.name
+            && several.contains(&(address.process, name.clone()))
+        {
+            *name += &format!(" at {object:#x}");
+        }
     }
 }
 

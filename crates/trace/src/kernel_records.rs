@@ -39,6 +39,9 @@ pub struct KernelEvents {
     /// Process id of the recorder: a thread that it woke had waited for it.
     #[serde(default)]
     pub recorder: u32,
+    /// Process ids of the recorders of the other recordings that this one was merged from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_recorders: Vec<u32>,
     /// Ids of threads whose system calls are among their events, as in an imported recording, or
     /// whose events are those of the kernel's functions, too. A reader adds the system calls of all
     /// other threads from their logs.
@@ -57,11 +60,28 @@ pub struct Address {
     /// information has there (`queue.lock`), or with an offset (`queue+16`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Address at which the object with this name begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<u64>,
     /// The mapping there: the path of a file, or `heap`, `stack`, `anonymous memory`.
     pub place: String,
     /// Whether the memory is calltap's own: a thread that waits there waits for the recorder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recorder: bool,
+}
+
+impl KernelEvents {
+    /// Whether a process is a recorder.
+    pub fn is_recorder(&self, pid: u32) -> bool {
+        pid != 0 && (self.recorder == pid || self.other_recorders.contains(&pid))
+    }
+}
+
+impl Address {
+    /// Returns the address at which the object begins, or of what has no name.
+    pub fn object(&self) -> u64 {
+        self.object.unwrap_or(self.address)
+    }
 }
 
 fn is_zero(number: &u64) -> bool {

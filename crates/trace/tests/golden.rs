@@ -110,7 +110,7 @@ fn record_kernel(path: &Path) {
         KernelEvents { wakings: true, system_calls: true, lost: 3, recorder: 9, ..KernelEvents::default() };
     writer.record(&Record::KernelEvents(events)).unwrap();
     let (name, place) = (Some("lock+8".to_owned()), "/bin/t".to_owned());
-    let address = Address { process: 0, address: 1 << 47, name, place, recorder: false };
+    let address = Address { process: 0, address: 1 << 47, name, object: None, place, recorder: false };
     writer.record(&Record::Addresses { addresses: vec![address] }).unwrap();
     writer.wakings(ThreadId(0), 5_000_000_000, &wakings(), 5_200_000_000).unwrap();
     writer.wakings(ThreadId(0), 5_300_000_000, &[], 5_400_000_000).unwrap();

@@ -41,10 +41,10 @@ impl Waker {
     /// Returns the waker that a record of the kernel names.
     fn of(source: &dyn Source, waking: Waking) -> Waker {
         let Waking { interrupt, pid, tid, comm, .. } = waking;
-        let recorder = source.meta().kernel_events.as_ref().map_or(0, |events| events.recorder);
+        let events = source.meta().kernel_events.as_ref();
         match interrupt {
             true => Waker::Interrupt,
-            false if pid == recorder && pid != 0 => Waker::Recorder,
+            false if events.is_some_and(|events| events.is_recorder(pid)) => Waker::Recorder,
             false => Waker::Thread { tid, comm },
         }
     }

@@ -13,8 +13,8 @@ use crate::sources::source::{BatchStream, SharedSource, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
 use calltap_trace::{
-    Batch, FunctionRules, GoroutineRun, Incident, KernelLog, Meta, Sieve, Sifting, SiteId, Switch, ThreadId,
-    Waking,
+    Batch, FunctionRules, GoroutineRun, Incident, KernelLog, Meta, RunState, Sieve, Sifting, SiteId, Switch,
+    ThreadId, Waking,
 };
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -171,6 +171,22 @@ fn first_tick(ns: u64, to_ns: impl Fn(u64) -> u64) -> u64 {
         if to_ns(middle) >= ns { high = middle } else { low = middle + 1 }
     }
     low
+}
+
+/// Returns the switches of a time: it begins with the state that the thread is in, and behind its
+/// end the state is unknown.
+fn within(mut switches: Vec<Switch>, from: u64, to: u64) -> Vec<Switch> {
+    let behind = switches.partition_point(|switch| switch.at < to);
+    if behind < switches.len() {
+        switches.truncate(behind);
+        switches.push(Switch { at: to, to: RunState::Unknown });
+    }
+    let before = switches.partition_point(|switch| switch.at <= from);
+    if let Some(last) = before.checked_sub(1) {
+        switches.drain(..last);
+        switches[0].at = from;
+    }
+    switches
 }
 
 /// Describes the selection as clauses.
@@ -369,7 +385,12 @@ impl Source for Part<'_> {
     }
 
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
-        self.source.switches(thread)
+        let switches = self.source.switches(thread)?;
+        let times = self.rules.as_ref().map(|rules| (rules.sifting.from, rules.sifting.to));
+        Ok(switches.map(|switches| match times {
+            Some((from, to)) => within(switches, from, to),
+            None => switches,
+        }))
     }
 
     fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
@@ -382,7 +403,11 @@ impl Source for Part<'_> {
     }
 
     fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
-        self.source.incidents(thread)
+        let mut incidents = self.source.incidents(thread)?;
+        if let Some(Rules { sifting, .. }) = &self.rules {
+            incidents.entries.retain(|incident| (sifting.from..sifting.to).contains(&incident.at));
+        }
+        Ok(incidents)
     }
 
     fn goroutine_runs(&self, goroutine: ThreadId) -> Result<Vec<GoroutineRun>, Error> {
@@ -407,5 +432,26 @@ impl<'a> Part<'a> {
         let (sieves, pickers) = (BTreeMap::new(), BTreeMap::new());
         let (read, sifted) = (Batch::default(), Batch::default());
         Sifted { part: self, rules, stream, sieves, pickers, single, read, sifted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RunState::{Blocked, Running, Unknown};
+
+    #[test]
+    fn states_are_cut_at_the_bounds_of_a_part() {
+        let all = [(10, Running), (20, Blocked), (50, Running), (60, Unknown)];
+        let cut = |from, to| {
+            let switches = all.iter().map(|(at, to)| Switch { at: *at, to: *to }).collect();
+            within(switches, from, to).iter().map(|switch| (switch.at, switch.to)).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(0, u64::MAX), all);
+        assert_eq!(cut(30, 40), [(30, Blocked), (40, Unknown)]);
+        assert_eq!(cut(15, 55), [(15, Running), (20, Blocked), (50, Running), (55, Unknown)]);
+        assert_eq!(cut(20, 50), [(20, Blocked), (50, Unknown)]);
+        assert_eq!(cut(0, 5), [(5, Unknown)]);
+        assert_eq!(cut(70, 80), [(70, Unknown)]);
     }
 }

@@ -95,7 +95,6 @@ pub(crate) struct Chains<'s> {
     callers: Callers,
     /// Threads by kernel id.
     threads: BTreeMap<u32, Vec<ThreadId>>,
-    recorder: Option<u32>,
     pub(crate) stacks: Stacks,
 }
 
@@ -105,8 +104,6 @@ impl<'s> Chains<'s> {
         for thread in source.meta().threads.iter().filter(|thread| thread.goroutine.is_none()) {
             threads.entry(thread.tid).or_default().push(thread.id);
         }
-        let recorder = source.meta().kernel_events.as_ref().map(|events| events.recorder);
-        let recorder = recorder.filter(|pid| *pid != 0);
         Chains {
             source,
             lanes: HashMap::new(),
@@ -114,7 +111,6 @@ impl<'s> Chains<'s> {
             runs: None,
             callers: Callers::new(source.meta()),
             threads,
-            recorder,
             stacks: Stacks::default(),
         }
     }
@@ -247,7 +243,7 @@ impl<'s> Chains<'s> {
                     let waker = match &within {
                         _ if is_tracing => Waker::Recorder,
                         Within::Park(_) => self.waker_of_goroutine(readied),
-                        _ => self.waker(thread, waking.as_ref()),
+                        _ => self.waker(thread, waking.as_ref())?,
                     };
                     followed.push((chain.waits.len(), start, end));
                     let (time, meanwhile) = (Span { start, end }, None);
@@ -272,25 +268,39 @@ impl<'s> Chains<'s> {
         Ok(chain)
     }
 
-    /// Returns the waker of a thread.
-    pub(crate) fn waker(&mut self, woken: ThreadId, waking: Option<&Waking>) -> Waker {
-        let Some(Waking { at, interrupt, pid, tid, comm }) = waking else { return Waker::Unknown };
+    /// Returns the waker of a thread: a thread, or the goroutine that it ran.
+    pub(crate) fn waker(&mut self, woken: ThreadId, waking: Option<&Waking>) -> Result<Waker, Error> {
+        let Some(Waking { at, interrupt, pid, tid, comm }) = waking else { return Ok(Waker::Unknown) };
         if *interrupt {
-            return Waker::Interrupt;
-        }
-        if Some(*pid) == self.recorder {
-            return Waker::Recorder;
+            return Ok(Waker::Interrupt);
         }
         let meta = self.source.meta();
-        match self.thread_at(*tid, *pid, *at).filter(|thread| *thread != woken) {
-            Some(thread) => Waker::Thread(thread, self.stacks.moment(thread, *at)),
+        if meta.kernel_events.as_ref().is_some_and(|events| events.is_recorder(*pid)) {
+            return Ok(Waker::Recorder);
+        }
+        let waker = match self.thread_at(*tid, *pid, *at).filter(|thread| *thread != woken) {
+            Some(thread) => {
+                let by = self.goroutine_on(thread, *at)?.unwrap_or(thread);
+                Waker::Thread(by, self.stacks.moment(by, *at))
+            }
             // The recorder does not know the thread's process.
             None if *pid == 0 => Waker::Unknown,
             None if *tid != 0 && meta.processes.iter().any(|process| process.pid == *pid) => {
                 Waker::Untraced { tid: *tid, comm: comm.clone() }
             }
             None => Waker::Other { pid: *pid, comm: comm.clone() },
+        };
+        Ok(waker)
+    }
+
+    /// Returns the goroutine that a thread ran at a time, if the trace has goroutines and that is
+    /// known.
+    fn goroutine_on(&mut self, thread: ThreadId, at: u64) -> Result<Option<ThreadId>, Error> {
+        if !self.source.meta().threads.iter().any(|thread| thread.goroutine.is_some()) {
+            return Ok(None);
         }
+        let runs = self.take_runs()?;
+        Ok(self.runs.insert(runs).goroutine_on(thread, at))
     }
 
     /// Returns the waker of a goroutine.

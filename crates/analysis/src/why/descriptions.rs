@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Description of a goroutine's wait if the function that parked it is not traced.
 const UNKNOWN_PARK: &str = "a wait of the Go runtime for an unknown reason";
+/// Stands for calls whose entries were lost.
+const UNKNOWN: &str = "[unknown]";
 /// Number of innermost frames that a long path has, and of outermost ones.
 const INNERMOST: usize = 6;
 const OUTERMOST: usize = 2;
@@ -122,7 +124,9 @@ impl<'t> Descriptions<'t> {
         let process = self.process_of(thread);
         match within {
             Within::Unknown => None,
-            Within::NoSystemCall => Some("no system call (a page, or a stop)".to_owned()),
+            Within::NoSystemCall => {
+                Some("no system call (a page, a stop, or a call that seccomp decides)".to_owned())
+            }
             Within::SystemCall(number, arguments) => {
                 let place = |address| self.place(process, address);
                 Some(system_calls::text(*number, arguments.as_ref(), &place))
@@ -145,6 +149,9 @@ impl<'t> Descriptions<'t> {
             from.and_then(|from| stack.iter().position(|(site, _)| *site == from)).map_or(0, |at| at + 1);
         let inner = &stack[outermost.min(stack.len())..];
         let mut path: Vec<String> = inner.iter().rev().map(|frame| self.frame(frame)).collect();
+        if stack.is_empty() && self.stacks.is_incomplete(moment) {
+            path.push(UNKNOWN.to_owned());
+        }
         if path.len() > INNERMOST + OUTERMOST + 1 {
             path.splice(INNERMOST..path.len() - OUTERMOST, ["...".to_owned()]);
         }

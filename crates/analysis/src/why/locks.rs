@@ -63,11 +63,12 @@ pub fn locks(
                 continue;
             };
             let at = chains.stacks.moment(thread, wait.since);
-            let waker = chains.waker(thread, wait.waking.as_ref());
+            let waker = chains.waker(thread, wait.waking.as_ref())?;
             let ticks = end.saturating_sub(wait.since);
             waits.entry((process, futex.address)).or_default().push(Wait { ticks, thread, at, waker });
         }
     }
+    let waits = by_object(source, waits);
     chains.stacks.answer(source)?;
     let unknown = super::text::unknown(source.meta(), source.has_switches(), chains.know_wakers()?);
     let descriptions = Descriptions::new(source, &names, &chains.stacks);
@@ -109,6 +110,21 @@ pub fn locks(
         }
     }
     Ok(text)
+}
+
+/// Joins the waits at several addresses of one object, as the two of a condition variable.
+fn by_object(source: &dyn Source, waits: BTreeMap<(u32, u64), Vec<Wait>>) -> BTreeMap<(u32, u64), Vec<Wait>> {
+    let known = &source.meta().addresses;
+    let objects: BTreeMap<(u32, u64), u64> =
+        known.iter().map(|address| ((address.process, address.address), address.object())).collect();
+    let mut first = BTreeMap::new();
+    let mut joined: BTreeMap<(u32, u64), Vec<Wait>> = BTreeMap::new();
+    for ((process, address), waits) in waits {
+        let object = objects.get(&(process, address)).copied().unwrap_or(address);
+        let address = *first.entry((process, object)).or_insert(address);
+        joined.entry((process, address)).or_default().extend(waits);
+    }
+    joined
 }
 
 fn lock(descriptions: &Descriptions<'_>, (process, address): (u32, u64), waits: &[Wait]) -> Lock {

@@ -177,10 +177,33 @@ impl Visitor for Walk<'_> {
 pub(crate) struct Runs {
     /// Runs by goroutine, ascending.
     runs: HashMap<ThreadId, Vec<Run>>,
+    by_thread: ByThread,
     /// By process.
     unknown: HashMap<u32, Unknown>,
     /// When goroutines were made ready; `None` if that was not recorded.
     readied: Option<ReadiedTimes>,
+}
+
+/// Runs with their goroutines by thread, ascending: start, end, goroutine.
+#[derive(Default)]
+struct ByThread(HashMap<ThreadId, Vec<(u64, u64, ThreadId)>>);
+
+impl ByThread {
+    fn new(runs: &HashMap<ThreadId, Vec<Run>>) -> ByThread {
+        let mut on = HashMap::<ThreadId, Vec<(u64, u64, ThreadId)>>::new();
+        for (goroutine, runs) in runs {
+            runs.iter().for_each(|run| on.entry(run.on).or_default().push((run.start, run.end, *goroutine)));
+        }
+        on.values_mut().for_each(|runs| runs.sort_unstable());
+        ByThread(on)
+    }
+
+    /// Returns the goroutine that a thread ran at a time.
+    fn goroutine_on(&self, thread: ThreadId, at: u64) -> Option<ThreadId> {
+        let runs = self.0.get(&thread)?;
+        let before = runs.partition_point(|(start, ..)| *start <= at).checked_sub(1)?;
+        runs.get(before).filter(|(_, end, _)| at <= *end).map(|(.., goroutine)| *goroutine)
+    }
 }
 
 /// Times at which goroutines were made ready, by process and number of the goroutine, ascending.
@@ -228,7 +251,8 @@ impl Runs {
             let last = source.thread_span(goroutine).map_or(0, |(_, last)| last);
             runs.insert(goroutine, runs_of(&source.goroutine_runs(goroutine)?, last, &mut walk.threads));
         }
-        let readied = ready.map(|_| readied(meta, &walk, &runs));
+        let by_thread = ByThread::new(&runs);
+        let readied = ready.map(|_| readied(meta, &walk, &by_thread));
         let mut unknown = HashMap::<u32, Unknown>::new();
         for (thread, changes) in &walk.threads {
             changes.add_unknown(unknown.entry(process_of(meta, *thread)).or_default());
@@ -237,7 +261,7 @@ impl Runs {
             unknown.runs.sort_unstable();
             unknown.missing = joined(std::mem::take(&mut unknown.missing));
         }
-        Ok(Runs { runs, unknown, readied })
+        Ok(Runs { runs, by_thread, unknown, readied })
     }
 
     /// Whether it was recorded when goroutines were made ready to run.
@@ -267,6 +291,11 @@ impl Runs {
         self.runs.get(&goroutine).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the goroutine that a thread ran at a time, if that is known.
+    pub(crate) fn goroutine_on(&self, thread: ThreadId, at: u64) -> Option<ThreadId> {
+        self.by_thread.goroutine_on(thread, at)
+    }
+
     /// Whether a goroutine of a process was on no thread between two of its runs.
     pub(crate) fn is_off_between(&self, process: u32, one: &Run, other: &Run) -> bool {
         let unknown = self.unknown.get(&process);
@@ -293,21 +322,13 @@ fn ready(meta: &Meta) -> Option<Ready> {
 }
 
 /// Returns the wakers of each goroutine, with the times.
-fn readied(meta: &Meta, walk: &Walk<'_>, runs: &HashMap<ThreadId, Vec<Run>>) -> ReadiedTimes {
-    let mut on = HashMap::<ThreadId, Vec<(u64, u64, ThreadId)>>::new();
-    for (goroutine, runs) in runs {
-        runs.iter().for_each(|run| on.entry(run.on).or_default().push((run.start, run.end, *goroutine)));
-    }
-    on.values_mut().for_each(|runs| runs.sort_unstable());
+fn readied(meta: &Meta, walk: &Walk<'_>, by_thread: &ByThread) -> ReadiedTimes {
     let mut all = HashMap::<(u32, u64), Vec<(u64, Readied)>>::new();
     for (thread, calls) in &walk.readied {
-        let runs = on.get(thread).map_or(&[][..], Vec::as_slice);
         let is_between = |at: u64| walk.threads.get(thread).is_some_and(|changes| changes.is_between(at));
         for (at, number) in calls {
-            let before = runs.partition_point(|(start, ..)| start <= at).checked_sub(1);
-            let run = before.and_then(|n| runs.get(n)).filter(|(_, end, _)| at <= end);
-            let by = match run {
-                Some((.., goroutine)) => Readied::ByGoroutine(*at, *goroutine),
+            let by = match by_thread.goroutine_on(*thread, *at) {
+                Some(goroutine) => Readied::ByGoroutine(*at, goroutine),
                 None if is_between(*at) => Readied::ByRuntime(*at, *thread),
                 None => Readied::Unknown(Some(*at)),
             };

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::sources::drive::checked_site;
 use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Stack, Totals, Visitor};
-use calltap_trace::{Batch, SiteId, ThreadId};
+use calltap_trace::{Batch, EventKind, SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -33,6 +33,8 @@ pub(crate) struct Stacks {
     marks: BTreeMap<ThreadId, Vec<(u64, Mark)>>,
     /// Open calls by moment, outermost first.
     stacks: Vec<Rc<[Frame]>>,
+    /// By moment, whether a call may be open whose entry was lost.
+    incomplete: Vec<bool>,
     /// Ticks by run and innermost function; `None`: outside of traced functions.
     runs: Vec<BTreeMap<Option<SiteId>, u64>>,
 }
@@ -45,6 +47,7 @@ impl Stacks {
     pub(crate) fn moment(&mut self, thread: ThreadId, at: u64) -> Moment {
         self.marks.entry(thread).or_default().push((at, Mark::Moment(self.stacks.len())));
         self.stacks.push(Rc::default());
+        self.incomplete.push(false);
         Moment(self.stacks.len() - 1)
     }
 
@@ -80,6 +83,7 @@ impl Stacks {
                     let mut event = *event;
                     event.site = checked_site(event.site, sites);
                     sweep.stack.feed(thread, &event, &mut Nothing, &mut sweep.totals);
+                    sweep.has_loss |= matches!(event.kind, EventKind::Lost { entries: 1.., .. });
                 }
             }
             for (at, mark) in &marks[next..] {
@@ -92,6 +96,11 @@ impl Stacks {
     /// Returns the calls open at a moment, outermost first.
     pub(crate) fn of(&self, moment: Moment) -> &Rc<[Frame]> {
         &self.stacks[moment.0]
+    }
+
+    /// Whether a call may be open at a moment whose entry was lost.
+    pub(crate) fn is_incomplete(&self, moment: Moment) -> bool {
+        self.incomplete[moment.0]
     }
 
     /// Returns the ticks of a run by innermost function.
@@ -108,6 +117,8 @@ struct Sweep {
     now: u64,
     /// Runs with an interval that has begun and not ended.
     active: Vec<usize>,
+    /// Whether entries were lost so far.
+    has_loss: bool,
 }
 
 impl Sweep {
@@ -142,6 +153,7 @@ impl Sweep {
                     self.stack.open().map(|open| (open.site, open.cut.is_none())).collect();
                 let known = interned.entry(open).or_insert_with_key(|open| Rc::from(&open[..]));
                 stacks.stacks[place] = Rc::clone(known);
+                stacks.incomplete[place] = self.has_loss;
             }
         }
     }

@@ -18,7 +18,9 @@ use calltap_trace::SiteId;
 
 /// A nonlocal exit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NonlocalExit {
+pub(crate) struct NonlocalExit {
+    /// Time of the exit.
+    pub(super) ticks: u64,
     /// The slot that the next call of the frame where it continues will have.
     slot: u64,
     /// Code of the event.
@@ -39,7 +41,8 @@ impl OpenCalls {
                 let last = self.nonlocal.filter(|last| is_beside(last.slot, slot));
                 let ended = if last.is_none() { self.end_or_forget(slot) } else { None };
                 let is_above = |last: &NonlocalExit| distance_below(last.slot << SLOT, slot) <= NEAR;
-                self.nonlocal = Some(last.filter(is_above).unwrap_or(NonlocalExit { slot, code }));
+                self.nonlocal =
+                    Some(last.filter(is_above).unwrap_or(NonlocalExit { ticks: raw.ticks, slot, code }));
                 self.find_floor(slot);
                 ended
             }
@@ -104,7 +107,7 @@ impl OpenCalls {
 
     /// Ends the frames that the last nonlocal exit has left.
     fn end_left_frames(&mut self) -> Option<(u32, Vec<SiteId>)> {
-        let NonlocalExit { slot, code } = self.nonlocal.take()?;
+        let NonlocalExit { slot, code, .. } = self.nonlocal.take()?;
         self.find_floor(place_of(self.frames[self.depth]));
         Some(self.leave_before(slot << SLOT, code))
     }

@@ -17,7 +17,7 @@
 //! first entry on each counts as a call on the stack that was seen last. The first return on a
 //! stack corrects that.
 
-use super::{CLOSE, Frame, NEAR, SLOT, TAIL, distance_below, place_of, site_of, slot_of};
+use super::{CLOSE, Frame, NEAR, NonlocalExit, SLOT, TAIL, distance_below, place_of, site_of, slot_of};
 use calltap_abi::PAGE;
 use calltap_trace::{Event, EventKind, SiteId, ThreadEncoder};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -256,10 +256,18 @@ impl SuspendedStacks {
     }
 }
 
-/// Encodes that frames were left, and others opened again.
-pub(crate) fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
+/// Encodes that frames were left, and others opened again. The former were open until `exit`, the
+/// nonlocal exit that has left them, or for certain only until the thread's last event.
+pub(crate) fn push_switch(
+    ticks: u64,
+    exit: Option<NonlocalExit>,
+    left: u32,
+    resumed: Vec<SiteId>,
+    encoder: &mut ThreadEncoder,
+) {
     if left > 0 {
-        encoder.push(Event { ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
+        let until = exit.map_or(0, |exit| exit.ticks).max(encoder.last_ticks()).min(ticks);
+        encoder.push(Event { ticks: until, site: SiteId(0), kind: EventKind::Left { pops: left } });
     }
     for site in resumed {
         encoder.push(Event { ticks, site, kind: EventKind::Resumed });

@@ -118,7 +118,7 @@ impl Reader {
         let next = self.waiting.items.front();
         let stays = next.is_some_and(|next| matches!(next, Item::Event(raw, _) if self.open.stays(*raw)));
         let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since && !stays);
-        push_switch(raw.ticks, left, Vec::new(), &mut self.encoder);
+        push_switch(raw.ticks, None, left, Vec::new(), &mut self.encoder);
         frames
     }
 

@@ -167,7 +167,10 @@ impl Addresses {
             let types = types.entry(region.file.clone()).or_insert_with(read);
             let suffix =
                 types.as_ref().and_then(|types| types.member_suffix(Svma(found.object), found.offset));
-            addresses.extend(suffix.map(|suffix| Address { name: Some(found.name + &suffix), ..described }));
+            addresses.extend(suffix.map(|(suffix, offset)| {
+                let object = Some(described.address - offset);
+                Address { name: Some(found.name + &suffix), object, ..described }
+            }));
         }
         if !addresses.is_empty() {
             output.record(&Record::Addresses { addresses });
@@ -185,7 +188,7 @@ impl Addresses {
             Some(name) if found.name.as_ref() == Some(name) => None,
             Some(_) => {
                 *known = None;
-                Some(Address { name: None, place: IN_TURN.to_owned(), ..found })
+                Some(Address { name: None, object: None, place: IN_TURN.to_owned(), ..found })
             }
         }
     }
@@ -196,14 +199,14 @@ impl Addresses {
         let place = place_of(region);
         let recorder = region.file.1 != 0 && region.file.1 == self.control;
         let has_file = region.file.1 != 0 && !recorder;
-        let mut described = Address { process, address, name: None, place, recorder };
+        let mut described = Address { process, address, name: None, object: None, place, recorder };
         let file_region = if has_file { Some(region) } else { file_of_bss(regions, region) };
         let found = file_region.and_then(|region| {
             let objects = self.files.entry(region.file.clone()).or_insert_with(|| read(pid, region));
             Some((region, objects.find(region, address - region.start + region.offset)?))
         });
         if let Some((region, found)) = found {
-            described.name = Some(found.text());
+            (described.name, described.object) = (Some(found.text()), Some(address - found.offset));
             if found.offset > 0 {
                 let inside = Inside { described: described.clone(), found, region: region.clone(), pid };
                 self.inside.insert((process, address), inside);
@@ -311,6 +314,7 @@ mod tests {
             process: 0,
             address: 5,
             name: name.map(str::to_owned),
+            object: None,
             place: "/lib/a.so".to_owned(),
             recorder: false,
         };

@@ -382,6 +382,7 @@ impl Kernel {
             refused: self.refused.clone(),
             lost,
             recorder: std::process::id(),
+            other_recorders: Vec::new(),
             calls_in_events: Vec::new(),
         }
     }

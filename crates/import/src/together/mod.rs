@@ -255,7 +255,14 @@ fn kernel_facts(
             told.signals |= events.signals;
             told.refused.extend(events.refused.iter().cloned());
             told.lost += events.lost;
-            told.recorder = if told.recorder == 0 { events.recorder } else { told.recorder };
+            let others = [events.recorder].into_iter().chain(events.other_recorders.iter().copied());
+            for recorder in others.filter(|pid| *pid != 0) {
+                match told.recorder {
+                    0 => told.recorder = recorder,
+                    _ if told.is_recorder(recorder) => {}
+                    _ => told.other_recorders.push(recorder),
+                }
+            }
         }
         let Shown { threads, hidden } = Shown::find(recordings, tables, nested)?;
         told.calls_in_events = threads.into_iter().map(|thread| thread.0).collect();

@@ -10,8 +10,8 @@ use crate::elf::image::Image;
 const FOLLOWED: usize = 64;
 
 /// Whether the address that the instruction at `at` forms may be used in address arithmetic, and
-/// not only stored or compared. It cannot be where control falls through from there to an instruction that overwrites the register, and every
-/// instruction between that uses it only stores or compares it.
+/// not only stored or compared. It is not if control falls through from there to an instruction
+/// that overwrites the register, and every instruction between only stores or compares it.
 pub(crate) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
     let code = image.tail(at, MAX_INSTRUCTION_LEN * FOLLOWED as u64);
     let mut instructions = decoder(code, at);

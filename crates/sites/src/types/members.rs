@@ -7,23 +7,78 @@ use gimli::{
     Operation,
 };
 
-/// Beginnings of the names of Rust's synchronization types, whose members are the library's own.
-const RUSTS_OWN: [&str; 6] = ["Mutex", "RwLock", "Condvar", "Once", "LazyLock", "ReentrantLock"];
+/// Beginnings of the names of Rust's types for synchronization and of the cells in them. Their
+/// members are the library's own, except those in [`INNER`].
+const RUSTS_OWN: [&str; 11] = [
+    "Mutex",
+    "RwLock",
+    "Condvar",
+    "Once",
+    "LazyLock",
+    "ReentrantLock",
+    "UnsafeCell",
+    "MaybeUninit",
+    "ManuallyDrop",
+    "MaybeDangling",
+    "Data",
+];
+/// Names of the members of those types that hold the program's value.
+const INNER: [&str; 3] = ["data", "value", "__0"];
+
+/// The suffix of an object's name, as far as its members are found.
+#[derive(Default)]
+struct Suffix {
+    text: String,
+    /// Bytes from the beginning of the part that the text names.
+    position: u64,
+    /// Whether a member was passed since that has no name of the program's.
+    is_hidden: bool,
+    /// Offset in the innermost type that was reached.
+    rest: u64,
+}
+
+impl Suffix {
+    /// Passes a member without a name.
+    fn pass(&mut self, position: u64, is_reserved: bool) {
+        self.position += position;
+        self.is_hidden |= is_reserved;
+    }
+
+    /// Adds the position of the present part, if no name tells it: an object of a library may have
+    /// several of the program's.
+    fn add_position(&mut self) {
+        if std::mem::take(&mut self.is_hidden) && self.position > 0 {
+            self.text += &format!("+{}", self.position);
+        }
+        self.position = 0;
+    }
+
+    fn add(&mut self, name: &str) {
+        self.add_position();
+        self.text += name;
+    }
+}
 
 impl Types {
     /// Returns the member at an offset of the global object that begins at an address, as a suffix
     /// of the object's name: `.lock`, `[3].lock`; empty for the object as a whole. `None` if the
     /// object, or what is at the offset, is not described.
     ///
-    /// A member that belongs to a library's implementation counts as the object that has it: C and
-    /// C++ reserve such names, as `__data` of a `pthread_mutex_t`. Which member of a union is used
-    /// is not known, so all are named: `.number|lock`.
-    pub fn member_suffix(&self, object: Svma, offset: u64) -> Option<String> {
+    /// Members that belong to a library's implementation are passed without a name: C and C++
+    /// reserve such names, as `_M_elems` of a `std::array`. If nothing behind them has a name, the
+    /// suffix is the offset in the object that has them, as `+40` of the second part of a
+    /// `std::tuple`; a `pthread_mutex_t` counts as a whole. Which member of a union is used is not
+    /// known, so all are named: `.number|lock`.
+    ///
+    /// The second value is the offset in the part that the suffix names.
+    pub fn member_suffix(&self, object: Svma, offset: u64) -> Option<(String, u64)> {
         let variable = self.variable(object)?;
         let (unit, value) = self.inherited(variable, DW_AT_type)?;
-        let mut suffix = String::new();
+        let mut suffix = Suffix::default();
         self.add_member(self.reference(unit, &value)?, offset, 0, &mut suffix)?;
-        Some(suffix)
+        let offset = suffix.rest + if suffix.is_hidden { 0 } else { suffix.position };
+        suffix.add_position();
+        Some((suffix.text, offset))
     }
 
     /// Finds the description of the variable at an address.
@@ -54,9 +109,10 @@ impl Types {
     }
 
     /// Adds the member at an offset of a value to a suffix.
-    fn add_member(&self, of: DieRef, offset: u64, depth: usize, suffix: &mut String) -> Option<()> {
+    fn add_member(&self, of: DieRef, offset: u64, depth: usize, suffix: &mut Suffix) -> Option<()> {
         let of = self.plain(of).filter(|_| depth < MAX_REFERENCES)?;
         let entry = self.entry(of)?;
+        suffix.rest = offset;
         match entry.tag() {
             gimli::DW_TAG_array_type => {
                 let element = self.reference(of.unit, &entry.attr_value(DW_AT_type)?)?;
@@ -64,26 +120,43 @@ impl Types {
                 // An index of several dimensions is not computed.
                 let ranges = self.children(of, gimli::DW_TAG_subrange_type);
                 (ranges.len() == 1 && offset < self.length(of)?.checked_mul(size)?).then_some(())?;
-                *suffix += &format!("[{}]", offset / size);
+                suffix.add(&format!("[{}]", offset / size));
                 self.add_member(element, offset % size, depth + 1, suffix)
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
                 let name = entry.attr_value(DW_AT_name).and_then(|value| self.text(of.unit, value));
                 let is_own = |name: String| RUSTS_OWN.iter().any(|own| name.starts_with(own));
+                let mut parts = self.parts_at(of, offset);
                 if self.is_rust(of.unit) && name.is_some_and(is_own) {
-                    return Some(());
+                    parts.retain(|part| part.name.as_deref().is_some_and(|name| INNER.contains(&name)));
+                    return match &parts[..] {
+                        [part] => self.pass_member(part, offset, false, depth, suffix),
+                        _ => (offset < self.size(of, 0)?).then_some(()),
+                    };
                 }
-                let parts = self.parts_at(of, offset);
                 let names: Vec<&str> = parts.iter().filter_map(|part| part.name.as_deref()).collect();
-                if names.iter().any(|name| is_reserved(name)) {
-                    return Some(());
-                }
-                if !names.is_empty() {
-                    *suffix += &format!(".{}", names.join("|"));
-                }
                 match &parts[..] {
-                    [part] => self.add_member(part.kind, part.offset, depth + 1, suffix),
-                    _ => (names.len() > 1 && names.len() == parts.len()).then_some(()),
+                    [part] => match part.name.as_deref() {
+                        None => self.pass_member(part, offset, false, depth, suffix),
+                        Some(name) if is_reserved(name) => match tuple_field(name) {
+                            Some(field) if self.is_rust(of.unit) => {
+                                suffix.add(&format!(".{field}"));
+                                self.add_member(part.kind, part.offset, depth + 1, suffix)
+                            }
+                            _ => self.pass_member(part, offset, true, depth, suffix),
+                        },
+                        Some(name) => {
+                            suffix.add(&format!(".{name}"));
+                            self.add_member(part.kind, part.offset, depth + 1, suffix)
+                        }
+                    },
+                    // A union of a library, as pthread_mutex_t.
+                    _ if names.iter().any(|name| is_reserved(name)) => Some(()),
+                    _ => {
+                        (names.len() > 1 && names.len() == parts.len()).then_some(())?;
+                        suffix.add(&format!(".{}", names.join("|")));
+                        Some(())
+                    }
                 }
             }
             // Part of a number, as the kernel waits at one half of a word.
@@ -91,11 +164,41 @@ impl Types {
         }
     }
 
+    /// Goes on in a member that is not named.
+    fn pass_member(
+        &self,
+        part: &Part,
+        offset: u64,
+        is_reserved: bool,
+        depth: usize,
+        suffix: &mut Suffix,
+    ) -> Option<()> {
+        suffix.pass(offset - part.offset, is_reserved);
+        self.add_member(part.kind, part.offset, depth + 1, suffix)
+    }
+
     /// Returns the members and base classes at an offset of a structure or union.
     fn parts_at(&self, of: DieRef, offset: u64) -> Vec<Part> {
+        let mut parts: Vec<Part> = self.parts(of).filter_map(|place| self.part_at(place, offset)).collect();
+        // Only one of the parts of a `std::optional` has members.
+        if parts.len() > 1 && parts.iter().any(|part| !self.is_empty(part.kind)) {
+            parts.retain(|part| !self.is_empty(part.kind));
+        }
+        parts
+    }
+
+    /// Whether a type is a structure without members.
+    fn is_empty(&self, of: DieRef) -> bool {
+        let Some(of) = self.plain(of) else { return false };
+        let is_structure =
+            self.entry(of).is_some_and(|entry| matches!(entry.tag(), gimli::DW_TAG_structure_type));
+        is_structure && self.parts(of).next().is_none()
+    }
+
+    /// Returns the descriptions of the members and base classes of a structure or union.
+    fn parts(&self, of: DieRef) -> impl Iterator<Item = DieRef> {
         let tags = [gimli::DW_TAG_member, gimli::DW_TAG_inheritance];
-        let all = tags.into_iter().flat_map(|tag| self.children(of, tag));
-        all.filter_map(|place| self.part_at(place, offset)).collect()
+        tags.into_iter().flat_map(move |tag| self.children(of, tag))
     }
 
     fn part_at(&self, place: DieRef, offset: u64) -> Option<Part> {
@@ -124,4 +227,10 @@ struct Part {
 fn is_reserved(name: &str) -> bool {
     let mut letters = name.chars();
     letters.next() == Some('_') && letters.next().is_some_and(|next| next == '_' || next.is_ascii_uppercase())
+}
+
+/// Returns the number of a field of Rust's tuples, as in `__0`.
+fn tuple_field(name: &str) -> Option<&str> {
+    name.strip_prefix("__")
+        .filter(|field| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -169,14 +169,6 @@ impl Merge<'_> {
         let mut calls = calls.iter().peekable();
         let mut has_ended = false;
         for (at, event) in batch.events.iter().enumerate() {
-            // Which of the calls that the thread has left made a system call before this event is
-            // not known. Those below are open for certain.
-            if let EventKind::Left { .. } = event.kind {
-                let left = Event { ticks: self.now, ..*event };
-                self.end_open(&left);
-                self.event(left, batch.values.of(at));
-                continue;
-            }
             while let Some(call) = calls.next_if(|call| call.middle() <= event.ticks) {
                 self.call(call, event.ticks);
             }
@@ -249,7 +241,8 @@ mod tests {
             captured: None,
         };
         let name = Some("lock".to_owned());
-        let address = Address { process: 0, address: 5, name, place: String::new(), recorder: false };
+        let address =
+            Address { process: 0, address: 5, name, object: None, place: String::new(), recorder: false };
         let mut meta = Meta {
             threads: vec![Thread::new(THREAD, 0, 1, String::new())],
             sites: vec![own],
@@ -332,7 +325,7 @@ mod tests {
     fn calls_before_an_event_that_shows_a_function_to_be_left_belong_to_its_caller() {
         let log = log(&[(12, 0, None), (14, 0, Some(0)), (22, 0, None), (28, 0, Some(0))]);
         let left = Left { pops: 1 };
-        let events = [(10, Entry), (11, Entry), (20, Entry), (30, left), (30, Entry)];
+        let events = [(10, Entry), (11, Entry), (20, Entry), (20, left), (30, Entry)];
         let batch = merged(&events, WHOLE, &log);
         let expected = [
             (10, 0, Entry),
