@@ -16,9 +16,10 @@ use std::{env, fs, process, thread};
 const SILENCE: Duration = Duration::from_secs(600);
 /// Time for the rest of the output: a process that a test has left behind may keep the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Test binaries whose tests mostly wait, for a program or an interval: more of them run at once
-/// than there are processors.
-const WAITING: [&str; 3] = ["calltap-e2e answers", "calltap-e2e attach", "calltap-e2e programs"];
+/// Test binaries whose tests also wait, for a program or an interval: how many of them run at once
+/// for each two processors.
+const WAITING: [(&str, usize); 3] =
+    [("calltap-e2e answers", 4), ("calltap-e2e attach", 3), ("calltap-e2e programs", 3)];
 /// The beginning of a line about a test binary's time.
 pub const TOOK: &str = "took ";
 
@@ -39,9 +40,11 @@ pub fn run(words: &[&str]) -> Result<()> {
     let [program, arguments @ ..] = words else { bail!("no program named") };
     let mut command = Command::new(program);
     let own = name(program);
-    if WAITING.iter().any(|binary| own.ends_with(binary)) && env::var_os("RUST_TEST_THREADS").is_none() {
+    if let Some((_, threads)) = WAITING.iter().find(|(binary, _)| own.ends_with(binary))
+        && env::var_os("RUST_TEST_THREADS").is_none()
+    {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        command.env("RUST_TEST_THREADS", (processors + processors.div_ceil(2)).to_string());
+        command.env("RUST_TEST_THREADS", (processors * threads).div_ceil(2).to_string());
     }
     let start = Instant::now();
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

@@ -114,7 +114,7 @@ type Disturb<'a> = &'a dyn Fn(&mut Resident) -> (usize, String);
 
 fn attach_repeatedly(resident: &mut Resident) -> (usize, String) {
     let (mut attached, mut refused) = (0, String::new());
-    while resident.runs() && attached < 40 {
+    while resident.runs() && attached < 24 {
         let run = resident.attach(ATTACHES[attached % ATTACHES.len()]);
         if run.status.success() {
             attached += 1;
@@ -139,7 +139,7 @@ fn switch(resident: &mut Resident, mode: &str) -> (usize, String) {
     ];
     let pid = resident.pid.to_string();
     let mut attached = false;
-    while resident.runs() && switched < 100 {
+    while resident.runs() && switched < 56 {
         let words = if attached { ways[switched % ways.len()] } else { &["attach", "--patch-mode", mode] };
         let run = calltap_run(&[words, &["-p", &pid]].concat());
         switched += usize::from(attached && run.status.success());

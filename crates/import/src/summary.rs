@@ -1,5 +1,7 @@
 //! Summary of an import.
 
+use calltap_analysis::units::counted;
+
 /// Counts of imported and other events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
@@ -34,12 +36,12 @@ impl Summary {
                 self.not_shown.iter().take(NAMED).map(|(name, count)| format!("{name} {count}")).collect();
             let more = if self.not_shown.len() > NAMED { ", ..." } else { "" };
             let kinds = self.not_shown.len();
-            let (events, kinds) = (plural(events, "event"), plural(kinds as u64, "kind"));
+            let (events, kinds) = (counted(events, "event"), counted(kinds as u64, "kind"));
             all.push(format!("{events} of {kinds} not shown: {}{more}", named.join(", ")));
         }
         if self.lost > 0 {
             let least = if self.lost_more { "at least " } else { "" };
-            let lost = plural(self.lost, "event");
+            let lost = counted(self.lost, "event");
             all.push(format!("{least}{lost} of all kinds lost in the kernel's buffers: each counts as an entry that was lost"));
         }
         if !self.other_buffers.is_empty() {
@@ -47,10 +49,6 @@ impl Summary {
         }
         all
     }
-}
-
-fn plural(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::order::Taken;
 use crate::records::Item;
 use crate::stream::Rings;
 use crate::tracefs::Tracefs;
+use calltap_process::proc::start_time;
 use calltap_ringbuffer::PageLayout;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, unlinkat};
@@ -132,13 +133,6 @@ fn directory_flags() -> OFlags {
 /// Removes an instance with its enabled events. If this fails, the next calltap tries again.
 fn remove(instances: &OwnedFd, name: &str) {
     let _ = unlinkat(instances, name, AtFlags::REMOVEDIR);
-}
-
-/// Returns the start time of a process, in clock ticks since boot.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // This is the twentieth word after the name, which may contain anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Returns the process that made an instance, and that process's start time.

@@ -172,7 +172,7 @@ fn nested_python_calls_are_beneath_their_callers() {
 #[test]
 fn a_busy_python_program_is_attached_to_again_and_again() {
     of_each("busy.py", "errors []\n", |minor, resident| {
-        for round in 0..10 {
+        for round in 0..4 {
             let flags = ["--python", "__main__.*"];
             let has_some = |resident: &Resident| {
                 let rows = resident.view("report");

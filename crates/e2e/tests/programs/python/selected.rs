@@ -170,7 +170,7 @@ fn a_busy_python_program_has_other_functions_selected_again_and_again() {
         let mut calltap = resident.attach_beside(&["--python", "__main__.tree"]);
         resident.await_recorder();
         let pid = resident.pid.to_string();
-        for selection in selections.iter().cycle().take(30) {
+        for selection in selections.iter().cycle().take(12) {
             let run = calltap_run(&[&["set", "-p", &pid], *selection].concat());
             assert!(run.status.success() && resident.runs(), "3.{minor} {selection:?}: {}", run.stderr);
             resident.await_work(Duration::from_millis(10));

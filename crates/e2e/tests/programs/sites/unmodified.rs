@@ -188,7 +188,7 @@ fn a_controller_that_is_killed_in_the_middle_leaves_a_program_that_runs() {
     let program = compile(&BARE[0], &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["busy"]);
     for (call, last) in [("pwrite64", 40), ("ptrace", 60)] {
-        for when in (1..last).step_by(3) {
+        for when in (1..last).step_by(6) {
             let mut strace = Command::new("strace");
             strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e"]);
             strace.arg(format!("inject={call}:signal=SIGKILL:when={when}")).arg(calltap());

@@ -78,13 +78,13 @@ impl Planner<'_> {
         self.meet_new(&living)?;
         for (index, target) in living {
             let mut calls = taken.remove(&(index + 1)).unwrap_or_default();
-            if calls.is_empty() && !self.has_pending(index) {
+            if calls.is_empty() && !self.is_undrained(index) {
                 continue;
             }
             calls.sort_by_key(|(_, ip)| *ip);
             self.add_calls(index, &target, &calls, own, emit);
             let ended = self.sync_sites(index, &target, &mut Stops::default(), emit);
-            pending |= self.has_pending(index);
+            pending |= self.is_undrained(index);
             // A process that has ended meanwhile is skipped.
             if target.lives() {
                 done = done.and(ended);
@@ -104,12 +104,6 @@ impl Planner<'_> {
             emit(Record::Note { text }.into());
         }
         done
-    }
-
-    /// Whether a found call of a process could not be converted yet.
-    fn has_pending(&self, index: u32) -> bool {
-        let process = self.processes.get(&index);
-        process.is_some_and(|process| process.modules.iter().any(ProcessModule::demands_stop))
     }
 
     /// Resumes the recording of first calls.
@@ -221,7 +215,7 @@ impl Planner<'_> {
 
     /// Notes whether calls of earlier controllers are still to be converted.
     pub(super) fn recall_pending(&mut self) {
-        self.first_calls.pending = self.processes.keys().any(|index| self.has_pending(*index));
+        self.first_calls.pending = self.processes.keys().any(|index| self.is_undrained(*index));
     }
 
     /// Takes the warnings for the user.

@@ -84,7 +84,7 @@ impl fmt::Display for NotRead {
 /// A warning that is given once.
 #[derive(Debug)]
 struct Warning<T> {
-    /// Its subject, if there is one.
+    /// The subject, if there is one.
     why: Option<T>,
     is_given: bool,
 }

@@ -210,7 +210,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn is_undrained(&self, index: u32) -> bool {
+    /// Whether a site of a process can only be changed while all threads are stopped.
+    pub(super) fn is_undrained(&self, index: u32) -> bool {
         let process = self.processes.get(&index);
         process.is_some_and(|process| process.modules.iter().any(ProcessModule::demands_stop))
     }
