@@ -244,3 +244,53 @@ fn tracefs_instances_of_killed_recorder_are_removed() {
         let _ = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
     }
 }
+
+#[test]
+fn why_blames_the_caller_of_calls_that_longjmp_left() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(GCC, &["left_waits.c"], &[]);
+    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
+    let trace = trace.display().to_string();
+    ask(&["record", "-q", "-o", &trace, "--", &path]);
+    let (_, told) = answer(&program, &["why", "*_again>40ms"], &["-i", &trace]);
+    let waits = wait(call(&told, "waits_again"));
+    assert_eq!(waits["path"], Value::Array(Vec::new()), "{waits:#}");
+    let computes = call(&told, "computes_again");
+    let first = &computes["ran"][0];
+    assert_eq!(first["function"], "computes_again", "{computes:#}");
+    // The line about a wait is at the level of the function that waits.
+    let replay = ask(&["replay", "-i", &trace]).0.stdout;
+    let (_, replay) = replay.split_once("waits_again").expect("its call");
+    let column = |text: &str| {
+        let line =
+            replay.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {replay}"));
+        line.find(text)
+    };
+    assert_eq!(column("/* blocked "), column("deeper() {"), "{replay}");
+}
+
+#[test]
+fn why_distinguishes_locks_of_the_same_name() {
+    if !have_switches() || !have_tracepoints() {
+        return;
+    }
+    let program = compile(GCC, &["same_locks.c", "same_locks_other.c"], &["-pthread"]);
+    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
+    let trace = trace.display().to_string();
+    let (_, told) = complete_answer(|| {
+        ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
+        (String::new(), answer(&program, &["why", "want_*>40ms", "--summary"], &["-i", &trace]).1)
+    });
+    let causes = told["causes"].as_array().expect("causes");
+    let locks = causes.iter().filter(|cause| {
+        cause["cause"].as_str().is_some_and(|text| text.starts_with("blocked in futex(lock at 0x"))
+    });
+    assert_eq!(locks.count(), 2, "{told:#}");
+    let (_, locks) = answer(&program, &["locks"], &["-i", &trace]);
+    let rows = locks["locks"].as_array().expect("locks");
+    let named =
+        rows.iter().filter(|lock| lock["symbol"].as_str().is_some_and(|name| name.starts_with("lock at ")));
+    assert_eq!(named.count(), 2, "{locks:#}");
+}
