@@ -28,7 +28,7 @@ const STEPS: [&str; 17] = [
     "cargo check --quiet --release --manifest-path fuzz/Cargo.toml",
     OTHER_MACHINE,
     "cargo xtask package",
-    "cargo xtask fuzz --seconds 5",
+    "cargo xtask fuzz --seconds 3",
     "cargo xtask fuzz-programs --seconds 60 --seed 1",
     "cargo xtask landing --seconds 20 --seed 1",
     "cargo xtask chaos --seconds 60 --seed 1",

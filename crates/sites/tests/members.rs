@@ -102,6 +102,8 @@ struct State { hits: u64, first: Mutex<u8>, second: Mutex<u8> }
 static ONCE: OnceLock<State> = OnceLock::new();
 static LAZY: LazyLock<[Mutex<u32>; 4]> = LazyLock::new(Default::default);
 static TUPLE: (Mutex<u8>, u64, Mutex<u8>) = (Mutex::new(0), 1, Mutex::new(2));
+struct Data { hits: u64, lock: Mutex<u8> }
+static DATA: Data = Data { hits: 1, lock: Mutex::new(2) };
 static OUTER: Mutex<State> = Mutex::new(State { hits: 0, first: Mutex::new(1), second: Mutex::new(2) });
 fn show<T, M>(object: &'static T, member: &M, name: &str) {
     let (object, member) = (std::ptr::from_ref(object) as usize, std::ptr::from_ref(member) as usize);
@@ -116,6 +118,8 @@ fn main() {
     show(&LAZY, &LAZY[3], "[3]");
     show(&TUPLE, &TUPLE.0, ".0");
     show(&TUPLE, &TUPLE.2, ".2");
+    show(&DATA, &DATA.hits, ".hits");
+    show(&DATA, &DATA.lock, ".lock");
     let outer = OUTER.lock().unwrap();
     show(&OUTER, &outer.second, ".second");
 }

@@ -7,21 +7,23 @@ use gimli::{
     Operation,
 };
 
-/// Beginnings of the names of Rust's types for synchronization and of the cells in them. Their
-/// members are the library's own, except those in [`INNER`].
+/// Names of Rust's types for synchronization and of the cells in them. Their members are the
+/// library's own, except those in [`INNER`].
 const RUSTS_OWN: [&str; 11] = [
     "Mutex",
     "RwLock",
     "Condvar",
     "Once",
+    "OnceLock",
     "LazyLock",
     "ReentrantLock",
     "UnsafeCell",
     "MaybeUninit",
     "ManuallyDrop",
     "MaybeDangling",
-    "Data",
 ];
+/// Name of the union in a `LazyLock`. Programs have structures of this name.
+const LAZY: &str = "Data";
 /// Names of the members of those types that hold the program's value.
 const INNER: [&str; 3] = ["data", "value", "__0"];
 
@@ -125,7 +127,11 @@ impl Types {
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
                 let name = entry.attr_value(DW_AT_name).and_then(|value| self.text(of.unit, value));
-                let is_own = |name: String| RUSTS_OWN.iter().any(|own| name.starts_with(own));
+                let is_union = entry.tag() == gimli::DW_TAG_union_type;
+                let is_own = |name: String| {
+                    let name = name.split('<').next().unwrap_or_default();
+                    RUSTS_OWN.contains(&name) || is_union && name == LAZY
+                };
                 let mut parts = self.parts_at(of, offset);
                 if self.is_rust(of.unit) && name.is_some_and(is_own) {
                     parts.retain(|part| part.name.as_deref().is_some_and(|name| INNER.contains(&name)));
