@@ -15,8 +15,11 @@ pub struct Format {
     /// Whether a terminal cannot show it.
     pub is_binary: bool,
     /// Writes a trace.
-    pub write: fn(&dyn Source, &Options, &mut dyn Write, Progress<'_>) -> Result<Totals, Error>,
+    pub write: Writer,
 }
+
+/// A function that writes a trace.
+pub type Writer = fn(&dyn Source, &Options, &mut dyn Write, Progress<'_>) -> Result<Totals, Error>;
 
 /// All formats; the first is the default.
 pub const FORMATS: [Format; 11] = [

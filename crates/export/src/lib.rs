@@ -26,7 +26,7 @@ pub use chrome::chrome;
 pub use csv::csv;
 pub use firefox::firefox;
 pub use folded::folded;
-pub use format::{FORMATS, Format};
+pub use format::{FORMATS, Format, Writer};
 pub use options::{Options, Version};
 pub use otlp::otlp;
 pub use perfetto::perfetto;

@@ -14,7 +14,7 @@ pub use values::{Captured, Future, FutureValues, Value, ValueForm};
 
 use crate::clock::{ClockKind, ClockPair};
 use crate::ending::Ending;
-use crate::kernel_records::{Address, KernelEvents, Scheduling};
+use crate::kernel_records::{Address, KernelEvents, Scheduling, is_zero};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -174,10 +174,6 @@ pub struct Loss {
     /// Exits that were left out on purpose.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_exits: u64,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// A rule for slow calls: only those and what they call were kept.

@@ -31,7 +31,7 @@ use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{Interrupted, NotHeld, StoppedThread};
 use crate::reason::Reason;
 use crate::seccomp::OPENER_FLAGS;
-use calltap_abi::{PAGE, USER_END};
+use calltap_abi::{PAGE, USER_END, stub};
 use calltap_patch::{Avma, Text};
 use nix::libc::user_regs_struct;
 use std::arch::global_asm;
@@ -163,7 +163,7 @@ fn code() -> &'static [u8] {
 }
 
 /// Bytes below a stack pointer that may be in use.
-const RED_ZONE: u64 = 128;
+const RED_ZONE: u64 = stub::RED_ZONE as u64;
 /// Rounds that a parked thread waits: a second or less.
 const LINGER: u64 = 1 << 24;
 

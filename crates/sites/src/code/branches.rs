@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 
 use super::addresses;
-use super::nops::ENDBR64;
 use super::switches::Indirect;
+use crate::elf::plt::ENDBR64;
 use crate::elf::pointers::Pointer;
 
 /// Bytes of an `endbr64`.

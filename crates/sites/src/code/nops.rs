@@ -4,12 +4,12 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use crate::address::Svma;
 use crate::elf::image::Image;
+use crate::elf::plt::ENDBR64;
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm};
 
 /// The one-byte NOP.
 const NOP: u8 = 0x90;
-pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// Returns the address behind an `endbr64` at `address`, or `address` where there is none.
 pub(crate) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {

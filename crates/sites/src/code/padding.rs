@@ -6,6 +6,7 @@ use super::nops;
 use crate::address::Svma;
 use crate::code::decode::{MAX_INSTRUCTION_LEN, decoder};
 use crate::elf::image::Image;
+use crate::elf::plt::ENDBR64;
 use crate::function::Function;
 use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
@@ -44,7 +45,7 @@ pub(crate) fn jump(
     let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
     let is_whole = front / PAGE == (at + SHORT_JUMP - 1) / PAGE;
     // The bytes behind a short function may belong to that function's own jump.
-    let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
+    let is_free = start.max(before.address.0 + JUMP + ENDBR64.len() as u64) <= front;
     if !is_whole || !is_free {
         return None;
     }

@@ -7,6 +7,7 @@
 //! assembly names such shared ends, too.
 
 use super::decode::instructions;
+use calltap_abi::stub;
 use iced_x86::{
     FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
@@ -15,7 +16,7 @@ use std::ops::Range;
 /// Instructions that are looked at.
 const MAX_INSTRUCTIONS: usize = 32;
 /// The red zone: behind it, compilers touch pages to see whether the stack may grow that far.
-const RED_ZONE: Range<i64> = -128..0;
+const RED_ZONE: Range<i64> = -(stub::RED_ZONE as i64)..0;
 
 /// Returns the address of the first instruction that reads the red zone where nothing in front of
 /// it has written. Looks at the code from the entry on, up to the first change of the stack

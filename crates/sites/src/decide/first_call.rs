@@ -70,6 +70,6 @@ pub fn called(
 
 fn is_at_entry(code: &[u8], offset: u64) -> bool {
     let before = code.get(..offset as usize).unwrap_or_default();
-    let before = before.strip_prefix(plt::ENDBR64).unwrap_or(before);
+    let before = before.strip_prefix(&plt::ENDBR64).unwrap_or(before);
     matches!(before, [] | [0x90] | [0x67])
 }

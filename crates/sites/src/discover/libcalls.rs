@@ -118,7 +118,7 @@ fn stubs_of(image: &Image<'_>) -> impl Iterator<Item = Stub> {
 
 fn stub_at(image: &Image<'_>, start: u64) -> Option<Stub> {
     let code = image.tail(start, 2 * STEP);
-    let at = start + if code.starts_with(ENDBR64) { ENDBR64.len() as u64 } else { 0 };
+    let at = start + if code.starts_with(&ENDBR64) { ENDBR64.len() as u64 } else { 0 };
     let rest = code.get((at - start) as usize..)?;
     if rest.starts_with(&NUMBER) {
         let slot = plt::slot_of(rest.get(NUMBER_LENGTH as usize..)?, at + NUMBER_LENGTH)?;

@@ -53,7 +53,7 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
 /// at `at`.
 pub fn beginning(before: &[u8], at: Svma, profiling_function: ProfilingFunction) -> Option<Svma> {
     let address = |rest: &[u8]| Svma(at.0 - (before.len() - rest.len()) as u64);
-    let behind_endbr = |start: usize| match before.get(..start)?.strip_suffix(plt::ENDBR64) {
+    let behind_endbr = |start: usize| match before.get(..start)?.strip_suffix(&plt::ENDBR64) {
         Some(rest) => Some(address(rest)),
         None => Some(address(&before[..start])),
     };

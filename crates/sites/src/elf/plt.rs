@@ -2,7 +2,8 @@
 
 use super::image::Image;
 
-pub(crate) const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+/// The instruction at which indirect branches may land.
+pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Bytes of the longest stub: `endbr64; bnd jmp *slot(%rip)`.
 const MAX_STUB_LEN: u64 = 11;
 
@@ -14,7 +15,7 @@ pub(crate) fn slot(image: &Image<'_>, address: u64) -> Option<u64> {
 /// Returns the address of the word through which a stub jumps. `all`: the stub's bytes, and perhaps
 /// more; `address`: its address.
 pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
-    let code = all.strip_prefix(ENDBR64).unwrap_or(all);
+    let code = all.strip_prefix(&ENDBR64).unwrap_or(all);
     let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
     let operand = code.strip_prefix(&[0xff, 0x25])?;
     let offset = i32::from_le_bytes(operand.get(..4)?.try_into().ok()?);
