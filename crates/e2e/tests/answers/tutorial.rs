@@ -1,9 +1,9 @@
 //! The tutorial: its commands have the results that it describes, on the server that it uses.
 
-use calltap_e2e::{calltap, have};
+use calltap_e2e::{await_that, calltap, have};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -41,6 +41,11 @@ impl Busy {
             match line.strip_suffix(" &") {
                 Some(line) => busy.clients.push(busy.shell(line).stdout(Stdio::null()).spawn().expect("sh")),
                 None => drop(busy.output(&line)),
+            }
+            // The daemon's first process ends before the server listens.
+            if line.starts_with("redis-server") {
+                let port = busy.port.parse::<u16>().expect("a number");
+                await_that("redis listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
             }
         }
         assert_eq!(busy.clients.len(), 2);
