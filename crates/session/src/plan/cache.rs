@@ -23,7 +23,7 @@ use std::{env, process};
 /// Maximum size of all entries; the oldest are removed first.
 const MAX_SIZE: u64 = 256 << 20;
 /// Minimum duration of a search whose result is kept.
-const WORTH: Duration = Duration::from_millis(100);
+const WORTH: Duration = Duration::from_millis(10);
 /// Maximum size of an unpacked entry.
 const UNPACKED: usize = 1 << 30;
 /// zstd level: fast, and small enough.
