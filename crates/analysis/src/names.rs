@@ -17,6 +17,8 @@ pub struct Names<'a> {
     functions: Vec<OnceCell<String>>,
 }
 
+/// Name of a function that is not known.
+pub(crate) const UNKNOWN: &str = "[unknown]";
 /// The kind of the sites of kernel functions.
 const OF_KERNEL: &str = "kernel";
 

@@ -1,12 +1,12 @@
 //! Numbers for the words that calls are grouped by: names of functions and threads, and values.
 
+pub(super) use crate::names::UNKNOWN;
 use std::collections::HashMap;
 
 /// Maximum number of words; further ones are all `(others)`.
 const WORDS: usize = 1 << 16;
 const OTHERS: &str = "(others)";
-/// The word shown for unknown functions; its number is [`UNKNOWN_WORD`].
-pub(super) const UNKNOWN: &str = "[unknown]";
+/// Number of the word [`UNKNOWN`].
 pub(super) const UNKNOWN_WORD: u32 = 1;
 
 /// Words by number, and numbers by word.

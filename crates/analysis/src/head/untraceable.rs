@@ -1,6 +1,6 @@
 //! Selected functions that could not be traced; every view reports them first.
 
-use crate::units::{counted, first_of};
+use crate::units::{MAX_NAMES, counted, first_of};
 use calltap_names::demangle;
 use calltap_trace::{Meta, Module, UntraceableFunction};
 use std::collections::BTreeMap;
@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 /// Returns one sentence about these functions of a trace, if there are any.
 pub fn sentence(meta: &Meta) -> Option<String> {
     let all = number(meta);
-    let names: Vec<String> = named(meta).map(|(_, function)| demangle(&function.name)).collect();
+    let first = named(meta).take(MAX_NAMES);
+    let names: Vec<String> = first.map(|(_, function)| demangle(&function.name)).collect();
     (all > 0).then(|| {
         format!(
             "{} cannot be traced ({}): calls are missing, and callers' times include them; 'calltap info' has the reasons",

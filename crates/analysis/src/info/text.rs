@@ -6,7 +6,7 @@ use crate::head::{left_out, untraceable};
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};
-use calltap_names::demangle;
+use calltap_names::{demangle, file_name};
 use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, ThreadId, TracerKind};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -207,7 +207,7 @@ fn untraceable(source: &dyn Source, options: &Options, out: &mut dyn Write) -> i
     let mut told = 0;
     for (module, function) in untraceable::named(meta) {
         let name = if options.linker_names { function.name.clone() } else { demangle(&function.name) };
-        let module = module.path.rsplit('/').next().unwrap_or_default();
+        let module = file_name(&module.path);
         writeln!(out, "{} ({}): {}", one_line(&name), one_line(module), one_line(&function.reason))?;
         told += 1;
     }

@@ -93,8 +93,9 @@ pub(crate) struct Chains<'s> {
     /// Times in which threads ran goroutines, once needed.
     runs: Option<Runs>,
     callers: Callers,
-    /// Threads by kernel id.
+    /// Threads by kernel id, without goroutines.
     threads: BTreeMap<u32, Vec<ThreadId>>,
+    has_goroutines: bool,
     pub(crate) stacks: Stacks,
 }
 
@@ -104,6 +105,7 @@ impl<'s> Chains<'s> {
         for thread in source.meta().threads.iter().filter(|thread| thread.goroutine.is_none()) {
             threads.entry(thread.tid).or_default().push(thread.id);
         }
+        let has_goroutines = source.meta().threads.iter().any(|thread| thread.goroutine.is_some());
         Chains {
             source,
             lanes: HashMap::new(),
@@ -111,6 +113,7 @@ impl<'s> Chains<'s> {
             runs: None,
             callers: Callers::new(source.meta()),
             threads,
+            has_goroutines,
             stacks: Stacks::default(),
         }
     }
@@ -296,7 +299,7 @@ impl<'s> Chains<'s> {
     /// Returns the goroutine that a thread ran at a time, if the trace has goroutines and that is
     /// known.
     fn goroutine_on(&mut self, thread: ThreadId, at: u64) -> Result<Option<ThreadId>, Error> {
-        if !self.source.meta().threads.iter().any(|thread| thread.goroutine.is_some()) {
+        if !self.has_goroutines {
             return Ok(None);
         }
         let runs = self.take_runs()?;

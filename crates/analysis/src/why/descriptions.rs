@@ -5,15 +5,13 @@ use super::lane::{GoWaitReason, Within};
 use super::runs::SCHEDULE;
 use super::stacks::{Frame, Moment, Run, Stacks};
 use super::system_calls;
-use crate::names::Names;
+use crate::names::{Names, UNKNOWN};
 use crate::sources::source::Source;
 use calltap_trace::{Address, SYSTEM_CALLS, SiteId, ThreadId};
 use std::collections::BTreeMap;
 
 /// Description of a goroutine's wait if the function that parked it is not traced.
 const UNKNOWN_PARK: &str = "a wait of the Go runtime for an unknown reason";
-/// Stands for calls whose entries were lost.
-const UNKNOWN: &str = "[unknown]";
 /// Number of innermost frames that a long path has, and of outermost ones.
 const INNERMOST: usize = 6;
 const OUTERMOST: usize = 2;

@@ -1,5 +1,6 @@
-//! A cache of search results for large files, in the user's cache directory: decoding a library of
-//! a hundred megabytes takes seconds, and the result depends only on the file and on calltap.
+//! A cache of search results, in the user's cache directory: decoding the C library takes 30 ms at
+//! every start, and a library of a hundred megabytes seconds. The result depends only on the file
+//! and on calltap.
 //!
 //! An entry is named by the build-id of its file. It is used if it is complete, was written by this
 //! build of calltap, and is for the same search in the same version of the file or in a file with
