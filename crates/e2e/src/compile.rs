@@ -3,7 +3,7 @@
 use crate::compiled::compile_once;
 use crate::files::source;
 use crate::run::calltap;
-use crate::skipped::skipped;
+use crate::skipped::{found_or_skipped, skipped};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -101,11 +101,7 @@ pub fn installed(builds: &'static [Build]) -> impl Iterator<Item = &'static Buil
 
 /// Whether a tool is installed; reports a skipped test if not.
 pub fn have(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output().is_ok();
-    if !found {
-        skipped(&format!("no {tool} here"));
-    }
-    found
+    found_or_skipped(Command::new(tool).arg("--version").output().is_ok(), &format!("no {tool} here"))
 }
 
 /// A compiled program in a directory of its own, in which it also runs.

@@ -40,7 +40,7 @@ pub use mounted::{MountPoint, Mounted, await_open, await_that, ends_within, have
 pub use naps::trace_of_naps;
 pub use python::{python, python_of_pyenv};
 pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout, run_within};
-pub use skipped::{is_root, skipped};
+pub use skipped::{found_or_skipped, is_root, skipped};
 pub use terminal::{Terminal, jumps};
 pub use wait::{end_of, interrupt, kill, kill_group, wait_until};
 

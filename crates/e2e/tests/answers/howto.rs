@@ -6,7 +6,7 @@
 
 mod servers;
 
-use calltap_e2e::{Server, calltap, have, output_of, skipped, wait_until};
+use calltap_e2e::{Server, calltap, found_or_skipped, have, output_of, skipped, wait_until};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -77,11 +77,7 @@ fn running(program: &str, arguments: &[&str]) -> Server {
 
 /// Whether Python is installed.
 fn have_python() -> bool {
-    let is_there = Path::new(PYTHON).exists();
-    if !is_there {
-        skipped("how-to pages on Python: no /usr/bin/python3");
-    }
-    is_there
+    found_or_skipped(Path::new(PYTHON).exists(), "how-to pages on Python: no /usr/bin/python3")
 }
 
 #[test]

@@ -80,18 +80,13 @@ fn system_calls_that_are_dispatched_later_are_no_hindrance() {
     confined_after_a_kill("dispatch");
 }
 
-fn is_root() -> bool {
-    let is_root =
-        fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
-    if !is_root {
-        skipped("only root can change a root directory");
-    }
-    is_root
+fn may_change_root() -> bool {
+    found_or_skipped(is_root(), "only root can change a root directory")
 }
 
 #[test]
 fn a_program_that_changes_its_root_directory_or_namespaces_is_detached_from() {
-    if !is_root() {
+    if !may_change_root() {
         return;
     }
     for how in ["root", "namespaces"] {

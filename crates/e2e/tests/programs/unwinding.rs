@@ -1,8 +1,8 @@
 //! Exceptions, panics, longjmp, deep recursion and tail calls have the same targets as untraced.
 
 use calltap_e2e::{
-    BUILDS, Expect, GCC, calltap_run, check, clocks, compile, compile_rust, diagonal, full, matrix,
-    output_of, plain, record, skipped,
+    BUILDS, Expect, GCC, calltap_run, check, clocks, compile, compile_rust, diagonal, found_or_skipped, full,
+    matrix, output_of, plain, record,
 };
 
 #[test]
@@ -52,10 +52,7 @@ fn traced_frames_keep_their_canonical_addresses() {
 /// Whether libunwind is installed, for programs that link it.
 fn has_libunwind() -> bool {
     let found = output_of("gcc", &["-print-file-name=libunwind.so"]).is_some_and(|path| path.contains('/'));
-    if !found {
-        skipped("no libunwind: the tests of programs that walk their stacks or throw by it");
-    }
-    found
+    found_or_skipped(found, "no libunwind: the tests of programs that walk their stacks or throw by it")
 }
 
 #[test]
