@@ -1,6 +1,6 @@
 //! `cargo xtask chaos`: attaches to programs that check their own work, switches functions, and
 //! detaches, in random order. calltap is killed meanwhile, at random times and at random system
-//! calls.
+//! calls, or stopped for as long as it may wait for a processor.
 //!
 //! All choices are drawn from the seed and the number of the round, so that `--round` repeats a
 //! failed round. The moment of a kill depends on the machine as well.

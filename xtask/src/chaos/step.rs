@@ -1,8 +1,10 @@
-//! A step of a round: one command of calltap, which may be killed.
+//! A step of a round: one command of calltap, which may be killed or stopped for a while.
 
 use super::target::ChaosDirectory;
 use anyhow::{Result, bail};
 use fastrand::Rng;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fmt;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -76,18 +78,28 @@ const ATTACHING: usize = 7;
 /// System calls at which calltap is killed: those that change something, and all.
 const CALLS: [&str; 8] = ["ptrace", "ptrace", "ptrace", "pwrite64", "wait4", "openat", "mmap", "all"];
 
-/// The moment at which a command is killed.
+/// A disturbance of a command while it runs.
 #[derive(Clone, Copy, Debug)]
-enum Kill {
-    Never,
-    After(Duration),
-    At { call: &'static str, when: u32 },
+enum Disturbance {
+    None,
+    /// A kill after this time.
+    Kill(Duration),
+    /// A kill at a system call.
+    KillAt {
+        call: &'static str,
+        when: u32,
+    },
+    /// A stop, as on a busy machine a command may wait as long for a processor.
+    Pause {
+        after: Duration,
+        length: Duration,
+    },
 }
 
 /// A command of calltap.
 pub struct Step {
     words: Vec<String>,
-    kill: Kill,
+    disturbance: Disturbance,
 }
 
 /// Result of a command.
@@ -103,6 +115,9 @@ pub enum Done {
 
 /// Time after which a command counts as hanging.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Range of the milliseconds for which a command is stopped: around those after which calltap may
+/// no longer write, and those after which the agent gives it up.
+const PAUSE: std::ops::Range<u64> = 1400..2500;
 /// Number of attempts of the last `detach`.
 const DETACHES: usize = 3;
 
@@ -113,21 +128,24 @@ impl Step {
         let command = among[random.usize(..among.len())];
         let duration = format!("{}ms", random.u32(1..60));
         let word = |word: &&str| if *word == "DURATION" { duration.clone() } else { (*word).to_owned() };
-        let kill = match random.u8(..10) {
-            0..=4 => Kill::Never,
-            5..=7 => {
-                let longest = 1 << random.u32(10..19);
-                Kill::After(Duration::from_micros(random.u64(..longest)))
-            }
+        let mut moment = || {
+            let latest = 1 << random.u32(10..19);
+            Duration::from_micros(random.u64(..latest))
+        };
+        let after = moment();
+        let disturbance = match random.u8(..20) {
+            0..=9 => Disturbance::None,
+            10..=14 => Disturbance::Kill(after),
+            15 => Disturbance::Pause { after, length: Duration::from_millis(random.u64(PAUSE)) },
             // Drawn even without strace, so that the later choices of a round are the same.
             _ => {
                 let call = CALLS[random.usize(..CALLS.len())];
                 let latest = 1 << random.u32(1..9);
                 let when = random.u32(1..=latest);
-                if tools.has_strace { Kill::At { call, when } } else { Kill::Never }
+                if tools.has_strace { Disturbance::KillAt { call, when } } else { Disturbance::None }
             }
         };
-        Step { words: command.iter().map(word).collect(), kill }
+        Step { words: command.iter().map(word).collect(), disturbance }
     }
 
     /// Whether the command attaches.
@@ -135,10 +153,11 @@ impl Step {
         matches!(self.words[0].as_str(), "record" | "attach")
     }
 
-    /// Runs the command to its end, or kills it.
+    /// Runs the command to its end, or kills it. An error if it hangs, panics, or has not restored
+    /// what it could.
     pub fn take(&self, pid: u32, place: &ChaosDirectory, tools: &Tools) -> Result<Done, String> {
-        let mut command = match self.kill {
-            Kill::At { call, when } => {
+        let mut command = match self.disturbance {
+            Disturbance::KillAt { call, when } => {
                 let mut strace = Command::new("strace");
                 strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
                 strace.args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")]).arg(&tools.calltap);
@@ -153,18 +172,25 @@ impl Step {
         let file = || File::create(&log).map_err(|error| error.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file()?);
         let mut child = command.spawn().map_err(|error| error.to_string())?;
-        let status = match self.kill {
-            Kill::After(time) => {
-                sleep(time);
+        match self.disturbance {
+            Disturbance::None | Disturbance::KillAt { .. } => {}
+            Disturbance::Kill(after) => {
+                sleep(after);
                 // The command may have ended by itself.
                 let _ = child.kill();
-                child.wait().map_err(|error| error.to_string())?
             }
-            _ => await_end(&mut child).ok_or(format!("calltap does not end in {LIMIT:?}"))?,
-        };
+            Disturbance::Pause { after, length } => {
+                sleep(after);
+                pause(&child, length);
+            }
+        }
+        let status = await_end(&mut child).ok_or(format!("calltap does not end in {LIMIT:?}"))?;
         let said = fs::read_to_string(&log).unwrap_or_default();
         if said.contains("panicked") {
             return Err(format!("calltap panicked: {}", said.trim()));
+        }
+        if said.contains("could not be restored") {
+            return Err(format!("calltap has not restored code: {}", said.trim()));
         }
         Ok(match status.code() {
             Some(0) => Done::Fully,
@@ -172,6 +198,15 @@ impl Step {
             Some(_) => Done::Refused,
         })
     }
+}
+
+/// Stops a process, and continues it later. It may end before, but its id stays its own until it is
+/// waited for.
+fn pause(child: &Child, length: Duration) {
+    let pid = Pid::from_raw(child.id() as i32);
+    let _ = kill(pid, Signal::SIGSTOP);
+    sleep(length);
+    let _ = kill(pid, Signal::SIGCONT);
 }
 
 fn await_end(child: &mut Child) -> Option<ExitStatus> {
@@ -190,7 +225,7 @@ fn await_end(child: &mut Child) -> Option<ExitStatus> {
 /// Detaches from the process at the end of a round. An error if that fails although there is a
 /// session.
 pub fn leave(pid: u32, place: &ChaosDirectory, tools: &Tools) -> Result<(), String> {
-    let detach = Step { words: vec!["detach".into()], kill: Kill::Never };
+    let detach = Step { words: vec!["detach".into()], disturbance: Disturbance::None };
     for _ in 0..DETACHES {
         match detach.take(pid, place, tools)? {
             Done::Fully => return Ok(()),
@@ -205,10 +240,11 @@ pub fn leave(pid: u32, place: &ChaosDirectory, tools: &Tools) -> Result<(), Stri
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words.join(" "))?;
-        match self.kill {
-            Kill::Never => Ok(()),
-            Kill::After(time) => write!(f, " (killed after {time:?})"),
-            Kill::At { call, when } => write!(f, " (killed at {call} {when})"),
+        match self.disturbance {
+            Disturbance::None => Ok(()),
+            Disturbance::Kill(after) => write!(f, " (killed after {after:?})"),
+            Disturbance::KillAt { call, when } => write!(f, " (killed at {call} {when})"),
+            Disturbance::Pause { after, length } => write!(f, " (stopped after {after:?} for {length:?})"),
         }
     }
 }

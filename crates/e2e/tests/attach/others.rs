@@ -57,6 +57,12 @@ fn check_hooked_before(build: &Build) {
     };
     attach();
     detach();
+    let trace = resident.directory.join("trace").to_string_lossy().into_owned();
+    let record = ["record", "-p", &pid, "--duration", "20ms", "-o", &trace, "-F", "target"];
+    let run = calltap_run(&record);
+    assert!(run.stderr.contains("; 1 cannot be traced\n"), "{}: {}", build.name, run.stderr);
+    let report = calltap_run(&["report", &trace]).stdout;
+    assert!(report.starts_with("# 1 selected function cannot be traced (target): "), "{report}");
     attach();
     resident.tell();
     resident.wait_for("changed");

@@ -48,7 +48,7 @@ pub struct ProcessText {
     writable: Vec<(u64, u64)>,
     /// Whether a read may wait for a thread of the process.
     serves_faults: bool,
-    /// Time after which a write in a batch fails.
+    /// Time after which a write in a batch fails with [`LEASE_EXPIRED`].
     until: Option<Instant>,
 }
 
@@ -56,6 +56,10 @@ pub struct ProcessText {
 /// sign of life for two seconds, and modules may then be unmapped. A controller that was stopped in
 /// the middle of a batch must not go on writing after that.
 const LEASE: Duration = Duration::from_millis(1500);
+
+/// Error of a write after the end of the [lease](ProcessText::lease). Writing to a process's memory
+/// gives no such error itself.
+pub const LEASE_EXPIRED: Errno = Errno::TIMEDOUT;
 
 impl ProcessText {
     /// Opens the memory of a process. The caller needs permission to trace it.
@@ -129,6 +133,12 @@ impl ProcessText {
     pub fn lease(&mut self) {
         self.until = Some(Instant::now() + LEASE);
     }
+
+    /// Ends the need for a lease, as all threads are stopped: none of them unmaps anything, however
+    /// long calltap waits for a processor.
+    pub fn need_no_lease(&mut self) {
+        self.until = None;
+    }
 }
 
 /// The memory that a process had when this was opened.
@@ -193,7 +203,7 @@ impl Text for ProcessText {
 
     fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), Errno> {
         if self.in_batch && self.until.is_some_and(|until| Instant::now() > until) {
-            return Err(Errno::TIMEDOUT);
+            return Err(LEASE_EXPIRED);
         }
         if patch_log::is_kept() {
             let bytes = bytes.to_vec();
@@ -283,6 +293,27 @@ impl Drop for KeepMapped<'_> {
 mod tests {
     use super::*;
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn batches_of_running_threads_end_with_their_lease() {
+        let mut text = ProcessText::open(std::process::id()).expect("this process");
+        let word = AtomicU64::new(1);
+        let at = Avma(word.as_ptr() as u64);
+        let write = |text: &mut ProcessText| {
+            text.begin(&mut std::iter::empty(), Demand::Nothing);
+            let written = text.write(at, &2_u64.to_le_bytes());
+            text.end();
+            written
+        };
+        text.lease();
+        assert_eq!(write(&mut text), Ok(()));
+        text.until = Instant::now().checked_sub(Duration::from_millis(1));
+        assert_eq!(write(&mut text), Err(LEASE_EXPIRED));
+        text.need_no_lease();
+        assert_eq!(write(&mut text), Ok(()));
+        assert_eq!(word.load(SeqCst), 2);
+    }
 
     #[test]
     fn many_places_are_read_as_one_by_one() {

@@ -81,7 +81,7 @@ struct Detaching<'a> {
     inferior: Inferior<'a>,
     agent: LoadedAgent,
     changes: JournaledChanges,
-    /// Whether the sites that need no stop were disabled while the process ran.
+    /// Whether all sites that need no stop were written while the process ran.
     live: bool,
     /// Range of its stubs.
     stubs: (u64, u64),
@@ -150,14 +150,18 @@ impl<'a> Detaching<'a> {
             shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
         inferior.text.lease();
         let kept = self.process.map(|process| KeepMapped::new(process, &mut inferior.text));
-        self.live = can_sync && !matches!(kept, Some(None));
-        if self.live {
+        if can_sync && !matches!(kept, Some(None)) {
             // Modules that were unloaded since are forgotten.
             inferior.regions = maps::read(self.target.pid).unwrap_or_default();
             self.changes.forget_unmapped(&inferior.regions);
             inferior.text.sync = Sync::Barrier;
             let needs_none = |patched: &PatchedSite| !patched.needs_stop();
-            self.changes.switch_off(needs_none, Demand::Outside, &mut inferior.text, &mut self.notes);
+            let mut notes = DetachNotes::default();
+            // If calltap got no processor until its lease had ended, the attempts write the sites.
+            self.live = self.changes.switch_off(needs_none, Demand::Outside, &mut inferior.text, &mut notes);
+            if self.live {
+                self.notes = notes;
+            }
             inferior.text.sync = Sync::Quiet;
         }
     }
@@ -180,9 +184,10 @@ impl<'a> Detaching<'a> {
         self.unwinders = frames::unwinders(self.target.pid, &inferior.regions);
     }
 
+    /// Forgets modules that were unmapped, with all threads stopped.
     fn forget_unmapped(&mut self) {
         self.changes.forget_unmapped(&self.inferior.regions);
-        self.inferior.text.lease();
+        self.inferior.text.need_no_lease();
     }
 
     /// Stops all threads, and detaches if none is in the way. The batch to write then is prepared

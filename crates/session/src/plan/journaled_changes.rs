@@ -206,22 +206,26 @@ impl JournaledChanges {
         found
     }
 
-    /// Disables the chosen sites, with this demand granted.
+    /// Disables the chosen sites, with this demand granted. Returns false if some could not be
+    /// written.
     pub(crate) fn switch_off(
         &mut self,
         which: impl Fn(&PatchedSite) -> bool,
         granted: Demand,
         text: &mut ProcessText,
         notes: &mut DetachNotes,
-    ) {
+    ) -> bool {
         let found = self.read_states(which, text);
         let changes: Vec<Change<'_>> = found.changes().collect();
         let failed = still_changed(carry_out(text, changes.iter().copied(), granted), &changes);
         self.foreign.extend(found.others.iter().map(|(at, _)| *at).chain(mismatches(&failed, &changes)));
+        let is_lost = |(_, failure): &(_, ChangeError<_>)| !matches!(failure, ChangeError::Mismatch(_));
+        let are_written = !failed.iter().any(is_lost);
         report(failed, &changes, &mut notes.ours);
         if let [(at, bytes), more @ ..] = &found.others[..] {
             add(&mut notes.others, changed(&places(*at, more.len()), bytes));
         }
+        are_written
     }
 
     /// Prepares to disable the chosen sites while all threads are stopped.

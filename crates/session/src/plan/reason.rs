@@ -55,6 +55,15 @@ calltap_sites::reasons! {
 }
 
 calltap_sites::reasons! {
+    /// Why a function of a process is not traced, though that of its file could be.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum NotAsInFile;
+
+    Changed = "changed-code",
+        "its code is not as in its file: the program or another tool has changed it", "detach the other tool";
+}
+
+calltap_sites::reasons! {
     /// Why an address that the agent recorded is no call of the profiling function.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum NotACall;
@@ -130,6 +139,7 @@ mod tests {
         assert_documented(NotSeen::ALL);
         assert_documented(NotFollowed::ALL);
         assert_documented(NotWritable::ALL);
+        assert_documented(NotAsInFile::ALL);
         assert_documented(NotACall::ALL);
         assert_documented(NoStubs::ALL);
     }

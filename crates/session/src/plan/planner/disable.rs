@@ -77,7 +77,7 @@ impl Planner<'_> {
             self.patch(index, pid, false, &mut records);
             self.armed = None;
             if let Some(target) = target
-                && let Err(error) = self.stop_for_the_rest(index, &target)
+                && let Err(error) = self.stop_for_the_rest(index, &target, &mut records)
             {
                 records.push(Record::Note { text: error.to_string() }.into());
             }

@@ -6,6 +6,7 @@ use crate::plan::journal::{Entry, Journal};
 use crate::plan::loaded::ProcessModule;
 use crate::plan::modules::mapped;
 use crate::plan::reason::NotWritable;
+use calltap_abi::ProcessEntry;
 use calltap_abi::plan::{self, Phase};
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{
@@ -14,18 +15,26 @@ use calltap_patch::{
 use calltap_process::Reason;
 use calltap_process::agent;
 use calltap_process::memory::maps;
-use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
+use calltap_process::memory::text::{KeepMapped, LEASE_EXPIRED, ProcessText, Sync};
 use calltap_process::ptrace::threads::stop_machine;
 use calltap_trace::Record;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// Note if the dynamic linker is too far from all free memory, or has no empty function.
 const UNWATCHED: &str = "the dynamic linker could not be watched: libraries opened later are not traced";
+/// Note if the dynamic linker is in the middle of unmapping for too long.
+const UNLOADING: &str =
+    "no site was changed: the dynamic linker was unloading libraries for more than 2 s; try again";
+/// End of the note if calltap waited for a processor in the middle of each attempt to write.
+const TOO_LATE: &str =
+    "sites were not switched, as calltap did not get a processor for seconds; 'calltap set' tries again";
+/// How often sites are written that were not written before the end of a lease.
+const LEASES: usize = 5;
 /// Ends of notes about functions in which a thread may be.
 const NOT_TRACED: &str =
     "not traced: a thread may be inside the code that the jumps overwrite; 'calltap set' tries again";
@@ -73,35 +82,32 @@ impl Planner<'_> {
                 self.warnings.push(UNWATCHED.into());
             }
         }
-        // A thread that asks holds the dynamic linker's lock. Otherwise the linker must be kept
-        // from unmapping the written memory.
-        let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
-        let _kept = if let (Some(entry), false) = (entry, asked) {
-            let Some(kept) = KeepMapped::new(entry, text) else {
-                return note("no site was changed: the dynamic linker was unloading libraries for more than 2 s; try again".into());
-            };
-            let session = self.directory.inside();
-            let regions = maps::read(pid).unwrap_or_default();
-            let now = mapped(&regions, session);
-            process.modules.retain_mut(|module| module.is_there(&now, &regions));
-            Some(kept)
-        } else {
-            None
-        };
+        let session = self.directory.inside();
         let how = match entry {
             Some(_) if can_sync && self.policy.mode.is_live() => Method::Live,
             Some(_) => Method::Stopped,
             // A process in no table cannot be told to keep its mappings.
-            None => Method::StoppedAndSeen(self.directory.inside().to_owned()),
+            None => Method::StoppedAndSeen(session.to_owned()),
         };
-        let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
-        self.tally.on += tally.on;
-        self.tally.off += tally.off;
-        self.tally.stopped += tally.stopped;
-        self.tally.written += tally.written;
-        found.into_iter().for_each(&mut note);
+        for tried in 1..=LEASES {
+            let Some(mut switched) = switch_kept(&mut process.modules, text, (pid, entry), session, &how)
+            else {
+                note(UNLOADING.into());
+                break;
+            };
+            self.tally.add(&switched.tally);
+            let is_late = switched.too_late > 0;
+            if is_late && tried == LEASES {
+                switched.notes.push(format!("{} {TOO_LATE}", switched.too_late));
+            }
+            if !is_late || tried == LEASES {
+                switched.notes.into_iter().for_each(&mut note);
+                break;
+            }
+        }
         note_unwritten(&mut process.modules, index, &self.directory.journal);
         if last {
+            process.modules.iter_mut().for_each(|module| module.tell_changed(records));
             self.tell_busy(index, records);
         }
     }
@@ -191,48 +197,75 @@ enum Method {
     StoppedAndSeen(PathBuf),
 }
 
+/// Switches the sites of all modules while the dynamic linker unmaps nothing. Modules that it has
+/// unmapped before are dropped. None if it is not kept from unmapping in time.
+fn switch_kept(
+    modules: &mut Vec<ProcessModule>,
+    text: &mut ProcessText,
+    (pid, entry): (u32, Option<&ProcessEntry>),
+    session: &Path,
+    how: &Method,
+) -> Option<Switched> {
+    text.lease();
+    // A thread that asks holds the dynamic linker's lock. Otherwise the linker must be kept from
+    // unmapping the written memory.
+    let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
+    let mut kept = None;
+    if let (Some(entry), false) = (entry, asked) {
+        kept = Some(KeepMapped::new(entry, text)?);
+        let regions = maps::read(pid).unwrap_or_default();
+        let now = mapped(&regions, session);
+        modules.retain_mut(|module| module.is_there(&now, &regions));
+    }
+    let switched = switch_all(modules, text, pid, how);
+    drop(kept);
+    Some(switched)
+}
+
 /// Switches the sites of all modules: first those that no thread can be running yet, then the
 /// others.
-fn switch_all(
-    modules: &mut [ProcessModule],
-    text: &mut ProcessText,
-    pid: u32,
-    how: &Method,
-) -> (Tally, Vec<String>) {
-    let (mut tally, mut notes) = (Tally::default(), Vec::new());
+fn switch_all(modules: &mut [ProcessModule], text: &mut ProcessText, pid: u32, how: &Method) -> Switched {
+    let mut switched = Switched::default();
     let (fresh, mut running): (Vec<&mut ProcessModule>, Vec<&mut ProcessModule>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
-    notes.extend(switch(fresh, text, Demand::Stopped, &mut tally));
+    switch(fresh, text, Demand::Stopped, &mut switched);
     // A site that is normalized while it runs is enabled only once no thread is inside.
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
     if let Method::Live = how {
-        notes.extend(switch(running, text, Demand::Outside, &mut tally));
+        switch(running, text, Demand::Outside, &mut switched);
     } else if waiting > 0 {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
-        let (counted, changed) = (&mut tally, &mut *text);
+        let (counted, changed) = (&mut switched, &mut *text);
         let work = move || {
             if let Method::StoppedAndSeen(session) = how {
                 let regions = maps::code_and_files(pid).unwrap_or_default();
                 let now = mapped(&regions, session);
                 running.retain_mut(|module| module.is_there(&now, &regions));
-                changed.lease();
             }
-            switch(running, changed, Demand::Outside, counted)
+            changed.need_no_lease();
+            switch(running, changed, Demand::Outside, counted);
         };
         let done = stop_machine(pid, work);
         text.sync = before;
         match done {
-            Ok((found, stopped)) => {
-                notes.extend(found);
-                tally.stopped += stopped;
-            }
-            Err(why) => notes.push(format!(
+            Ok(((), stopped)) => switched.tally.stopped += stopped,
+            Err(why) => switched.notes.push(format!(
                 "{waiting} sites were not switched, as the threads could not be stopped: {}",
                 Reason::from(why)
             )),
         }
     }
-    (tally, notes)
+    switched
+}
+
+/// The result of switching sites.
+#[derive(Default, Debug)]
+pub(super) struct Switched {
+    pub tally: Tally,
+    /// Notes about failures for the user.
+    pub notes: Vec<String>,
+    /// Number of sites that were not written before the end of the lease.
+    too_late: usize,
 }
 
 /// Counts of a batch.
@@ -249,6 +282,14 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds the counts of another batch.
+    pub(super) fn add(&mut self, other: &Tally) {
+        self.on += other.on;
+        self.off += other.off;
+        self.stopped += other.stopped;
+        self.written += other.written;
+    }
+
     /// Returns what was counted since `before`.
     pub fn since(self, before: Tally) -> Tally {
         Tally {
@@ -290,32 +331,28 @@ fn changes<'a>(modules: &'a [&'a ProcessModule]) -> impl Iterator<Item = Change<
     modules.iter().flat_map(|module| module.changes())
 }
 
-/// Switches the sites of modules to their desired states. Returns notes about failures for the
-/// user.
+/// Switches the sites of modules to their desired states.
 pub(super) fn switch(
     mut modules: Vec<&mut ProcessModule>,
     text: &mut ProcessText,
     granted: Demand,
-    tally: &mut Tally,
-) -> Vec<String> {
+    switched: &mut Switched,
+) {
     if modules.iter().all(|module| module.changes().next().is_none()) {
-        return Vec::new();
+        return;
     }
     modules.sort_by_key(|module| module.mapped.range);
     let start = Instant::now();
     let failures = carry_out(text, modules.iter().flat_map(|module| module.changes()), granted);
     if modules.iter().any(|module| !module.fresh) {
-        tally.written += start.elapsed();
+        switched.tally.written += start.elapsed();
     }
-    settle(modules, failures, tally)
+    settle(modules, failures, switched);
 }
 
-/// Records the results of changes to modules. Returns notes about failures for the user.
-pub(super) fn settle(
-    mut modules: Vec<&mut ProcessModule>,
-    failures: Failed<Errno>,
-    tally: &mut Tally,
-) -> Vec<String> {
+/// Records the results of changes to modules.
+pub(super) fn settle(mut modules: Vec<&mut ProcessModule>, failures: Failed<Errno>, switched: &mut Switched) {
+    let Switched { tally, notes, too_late } = switched;
     modules.sort_by_key(|module| module.mapped.range);
     let mut failures = failures.into_iter().peekable();
     let mut numbers = 0..;
@@ -323,7 +360,6 @@ pub(super) fn settle(
         let number = numbers.next();
         failures.next_if(|(n, _)| Some(*n) == number).map(|(_, failure)| failure)
     };
-    let mut notes = Vec::new();
     let (mut failed, mut surprises) = (None, 0);
     for module in modules {
         module.settle(&mut failure, |name, change, failure| match failure {
@@ -344,6 +380,7 @@ pub(super) fn settle(
                     ));
                 }
             }
+            Some(ChangeError::PartialWrite(errno)) if *errno == LEASE_EXPIRED => *too_late += 1,
             Some(ChangeError::PartialWrite(errno) | ChangeError::ReadFailed(errno)) => {
                 failed = Some((failed.map_or(0, |(n, _)| n) + 1, *errno));
             }
@@ -360,7 +397,6 @@ pub(super) fn settle(
     if let Some((n, errno)) = failed {
         notes.push(format!("{n} sites could not be written and are not traced: {errno}"));
     }
-    notes
 }
 
 /// Whether this is a sled that XRay's own runtime has patched: a number in r10d, and a call or

@@ -4,7 +4,7 @@
 //! when they are written. Everything runs in a thread that ends soon (see
 //! [`calltap_process::ptrace::threads`]).
 
-use super::switch::{PreparedSwitch, Tally, settle, switch};
+use super::switch::{PreparedSwitch, Switched, Tally, settle, switch};
 use super::{Planner, unarmed, wait_until_known};
 use crate::error::Error;
 use crate::plan::journal::{Entry, UNLISTED};
@@ -61,13 +61,13 @@ fn switch_stopped(
     modules: &mut [ProcessModule],
     text: &mut ProcessText,
     inside: &dyn Fn(&Site) -> bool,
-    tally: &mut Tally,
+    switched: &mut Switched,
 ) {
     modules.iter_mut().for_each(|module| module.hold_back(inside));
-    switch(modules.iter_mut().collect(), text, Demand::Stopped, tally);
+    switch(modules.iter_mut().collect(), text, Demand::Stopped, switched);
     let mut now: Vec<&mut ProcessModule> = modules.iter_mut().filter(|module| module.is_made()).collect();
     now.iter_mut().for_each(|module| module.drain(inside));
-    switch(now, text, Demand::Stopped, tally);
+    switch(now, text, Demand::Stopped, switched);
     modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
 }
 
@@ -184,7 +184,7 @@ impl Planner<'_> {
         }
         self.keep_traps_running(index, target, stops, &mut records);
         self.patch(index, target.pid, false, &mut records);
-        let stopped = self.stop_for_the_rest(index, target);
+        let stopped = self.stop_for_the_rest(index, target, &mut records);
         if stopped.is_ok() {
             self.patch(index, target.pid, true, &mut records);
         }
@@ -196,12 +196,18 @@ impl Planner<'_> {
 
     /// Stops all threads for the sites that demand it: those that are written only then, and those
     /// in which no thread may be. A site that a thread does not leave is not changed.
-    pub(crate) fn stop_for_the_rest(&mut self, index: u32, target: &Target) -> Result<(), Error> {
+    pub(crate) fn stop_for_the_rest(
+        &mut self,
+        index: u32,
+        target: &Target,
+        records: &mut Vec<Metadata>,
+    ) -> Result<(), Error> {
         for tried in 0..TRIES {
             if !self.is_undrained(index) {
                 break;
             }
-            self.drain(index, target)?;
+            let notes = self.drain(index, target)?;
+            records.extend(notes.into_iter().map(|text| Record::Note { text }.into()));
             // The others are traced from here on.
             if tried == 0 {
                 self.note_busy(index);
@@ -216,14 +222,17 @@ impl Planner<'_> {
         process.is_some_and(|process| process.modules.iter().any(ProcessModule::demands_stop))
     }
 
-    fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {
-        let Some(process) = self.processes.get_mut(&index) else { return Ok(()) };
+    /// Switches sites with all threads stopped. Returns notes about failures for the user.
+    fn drain(&mut self, index: u32, target: &Target) -> Result<Vec<String>, Error> {
+        let Some(process) = self.processes.get_mut(&index) else { return Ok(Vec::new()) };
         // Sorted before the stop: there may be tens of thousands.
         let mut sites: Vec<(Site, Pushed)> =
             process.modules.iter().flat_map(ProcessModule::undrained).collect();
         sites.sort_unstable_by_key(|(site, _)| site.inside());
         let ranges: Vec<(u64, u64)> = sites.iter().map(|(site, _)| site.inside()).collect();
-        let Some(text) = process.text.as_mut().map(|text| text.look_for_faults()) else { return Ok(()) };
+        let Some(text) = process.text.as_mut().map(|text| text.look_for_faults()) else {
+            return Ok(Vec::new());
+        };
         let is_simple = !process.modules.iter().any(ProcessModule::is_made);
         let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
         let count = process.modules.len();
@@ -248,30 +257,31 @@ impl Planner<'_> {
         // A thread whose stack cannot be searched to its end may be inside any site.
         let is_known = stacks.are_whole();
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
-        text.lease();
+        text.need_no_lease();
         // The dynamic linker unloads nothing now. Modules that were unloaded before are dropped.
         let now = mapped(&regions, self.directory.inside());
         process.modules.retain_mut(|module| module.is_there(&now, &regions));
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
-        let mut tally = Tally::default();
+        let mut switched = Switched::default();
         // The prepared batch is valid if no thread is inside a site and no module is gone.
         let is_as_planned = is_known && words.is_empty() && process.modules.len() == count;
         let written =
             prepared.filter(|_| is_as_planned).map(|prepared| prepared.write(&process.modules, text));
         if written.is_none() {
-            switch_stopped(&mut process.modules, text, &inside, &mut tally);
+            switch_stopped(&mut process.modules, text, &inside, &mut switched);
         }
         text.sync = before;
         self.tally.stopped += held.release();
         if let Some(failed) = written {
-            settle(process.modules.iter_mut().collect(), failed, &mut tally);
+            settle(process.modules.iter_mut().collect(), failed, &mut switched);
         }
-        (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
+        self.tally.add(&Tally { written: Duration::ZERO, ..switched.tally });
         process.modules.iter_mut().for_each(|module| module.drain(&inside));
         if is_known && words.is_empty() && !is_unlisted(index) {
             // If the journal cannot be written, the next controller searches the stacks again.
             let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
         }
-        Ok(())
+        // Code made at run time changes by itself.
+        Ok(if is_simple { switched.notes } else { Vec::new() })
     }
 }
