@@ -139,7 +139,10 @@ impl Case<'_> {
 fn rows(command: &mut Command) -> Result<Vec<serde_json::Value>> {
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", text(&output.stderr));
-    Ok(serde_json::from_slice(&output.stdout)?)
+    let mut table: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    // A report is an object, a list of sites is not.
+    let rows = table.get_mut("functions").map(serde_json::Value::take).unwrap_or(table);
+    Ok(serde_json::from_value(rows)?)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -1,6 +1,7 @@
 //! The lines above a text view that say what it was made from and what is missing.
 
 pub mod disabled;
+pub(crate) mod facts;
 pub mod left_out;
 pub mod untraceable;
 

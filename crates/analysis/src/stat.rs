@@ -3,11 +3,16 @@
 use crate::bytes::push_csv;
 use crate::columns;
 use crate::error::NotOneOf;
+use crate::head::facts::{self, List};
+use crate::head::left_out;
+use crate::names::Names;
 use crate::report::Format;
+use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};
 use calltap_names::{ModuleNames, Word, demangle, file_name, is_named, selects};
 use calltap_trace::{Meta, Profile};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::str::FromStr;
@@ -107,8 +112,29 @@ struct Object<'a> {
     stdev_ns: u64,
 }
 
-/// Writes the table.
-pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Write) -> io::Result<()> {
+/// Facts about the trace that sums were read from; none about a running process.
+#[derive(Default)]
+pub struct Facts {
+    head: String,
+    facts: Map<String, Value>,
+}
+
+impl Facts {
+    /// Returns what a trace left out, and which functions were disabled.
+    pub fn of(source: &dyn Source) -> Facts {
+        let names = Names::new(source.meta(), false);
+        Facts { head: left_out::lines(source), facts: facts::of_recording(source, &names) }
+    }
+}
+
+/// Writes the table of sums.
+pub fn write(
+    rows: Vec<Row>,
+    of: &Facts,
+    options: &Options,
+    format: Format,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let wanted = |row: &Row| {
         let module = ModuleNames { file: &row.module, link: row.link.as_deref() };
         let matches = |word: &Word| is_named(word, [row.function.as_str()].into_iter(), Some(module));
@@ -138,12 +164,13 @@ pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Wr
     rows.truncate(options.limit.unwrap_or(all));
     match format {
         Format::Text => {
+            out.write_all(of.head.as_bytes())?;
             text(&rows, out)?;
             let cut = (all - rows.len()) as u64;
             if cut > 0 { writeln!(out, "# {} not shown", counted(cut, "function")) } else { Ok(()) }
         }
         Format::Csv => csv(&rows, out),
-        Format::Json => json(&rows, out),
+        Format::Json => json(&rows, &of.facts, out),
     }
 }
 
@@ -189,7 +216,7 @@ fn csv(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn json(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+fn json(rows: &[Row], facts: &Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {
     let objects: Vec<Object<'_>> = rows
         .iter()
         .map(|Row { function, module, profile, .. }| Object {
@@ -203,10 +230,9 @@ fn json(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
             stdev_ns: stdev_ns(profile),
         })
         .collect();
-    out.write_all(b"[")?;
-    for (at, object) in objects.iter().enumerate() {
-        out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
-        serde_json::to_writer(&mut *out, object)?;
+    let mut list = List::begin(out, ("calltap_stat", "functions"), facts)?;
+    for object in &objects {
+        serde_json::to_writer(list.next()?, object)?;
     }
-    writeln!(out, "{}]", if objects.is_empty() { "" } else { "\n" })
+    list.end()
 }

@@ -14,8 +14,8 @@ use calltap_trace::TracerKind;
 
 /// Shows the sums.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let rows = match processes::one(arguments)? {
-        Some(pid) => of_process(pid)?,
+    let (rows, facts) = match processes::one(arguments)? {
+        Some(pid) => (of_process(pid)?, stat::Facts::default()),
         None => of_trace(arguments)?,
     };
     let sort = arguments.text("sort").unwrap_or_default();
@@ -27,7 +27,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         short_names: output::is_short(arguments),
     };
     let mut out = Output::create(arguments)?;
-    stat::write(rows, &options, view_flags::table_format(arguments), &mut out)?;
+    stat::write(rows, &facts, &options, view_flags::table_format(arguments), &mut out)?;
     out.finish()
 }
 
@@ -50,13 +50,13 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
     }
 }
 
-fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
+fn of_trace(arguments: &Arguments) -> Result<(Vec<stat::Row>, stat::Facts)> {
     let path = arguments.shown().unwrap_or_default();
     let reader = input::open(&path)?;
     let meta = reader.meta();
     let tracers = meta.session.iter().flat_map(|session| &session.tracers);
     must_profile(tracers.map(|tracer| tracer.kind), &path.display().to_string())?;
-    Ok(stat::rows(meta))
+    Ok((stat::rows(meta), stat::Facts::of(&reader)))
 }
 
 /// Returns an error if no tracer is the profile tracer.

@@ -1,6 +1,7 @@
 //! A running program: its state as seen from outside, and attaching to it.
 
 use crate::compile::Program;
+use crate::rows::rows_in;
 use crate::run::{HANGS, Run, calltap_run};
 use crate::wait::{kill, wait_until};
 use serde_json::Value;
@@ -387,7 +388,8 @@ impl Resident {
     pub fn view(&self, what: &str) -> Value {
         let run = calltap_run(&[what, "-i", &self.trace().to_string_lossy(), "--format", "json"]);
         assert!(run.status.success(), "{what}: {}", run.stderr);
-        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{what}: {error}"))
+        let view: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{what}: {error}"));
+        if what == "info" { view } else { rows_in(view).into() }
     }
 
     /// Checks that the last trace is complete, and that all losses are counted. Returns the entered

@@ -1,6 +1,7 @@
 //! The comparison of a program's runs alone and under `calltap record`.
 
 use crate::compile::Program;
+use crate::rows::rows_in;
 use crate::run;
 use crate::run::{Run, calltap, calltap_run};
 use serde_json::Value;
@@ -110,8 +111,7 @@ impl Recording {
 
     /// Returns the rows of `calltap report --by-thread`.
     pub fn rows_by_thread(&self) -> Vec<Value> {
-        let Value::Array(rows) = self.view(&["report", "--by-thread"]) else { return Vec::new() };
-        rows
+        rows_in(self.view(&["report", "--by-thread"]))
     }
 
     /// Returns the rows of `calltap report` of one thread.
@@ -121,14 +121,12 @@ impl Recording {
 
     /// Returns the rows of `calltap report`.
     pub fn rows(&self) -> Vec<Value> {
-        let Value::Array(rows) = self.view(&["report"]) else { return Vec::new() };
-        rows
+        rows_in(self.view(&["report"]))
     }
 
     /// Returns the rows of `calltap stat`.
     pub fn profile(&self) -> Vec<Value> {
-        let Value::Array(rows) = self.view(&["stat"]) else { return Vec::new() };
-        rows
+        rows_in(self.view(&["stat"]))
     }
 
     /// Compares the program's counts with those of the report and of the profile. A name of the

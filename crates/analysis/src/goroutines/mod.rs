@@ -14,7 +14,7 @@ pub use scheduled::Scheduled;
 
 use crate::answers::Lookup;
 use crate::error::Error;
-use crate::head::head;
+use crate::head::{facts, head};
 use crate::names::Names;
 use crate::report::Format;
 use crate::sources::drive::{Progress, run_threads};
@@ -27,6 +27,7 @@ use crate::why::lane::{Segment, State, Wait, Within};
 use crate::why::parks::{PARK, Parks};
 use calltap_names::demangle;
 use calltap_trace::{Meta, SiteId, Thread, ThreadId, TracerKind};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -106,6 +107,8 @@ pub struct Goroutines {
     /// Number of rows cut off by the limit.
     pub cut: u64,
     head: String,
+    /// Facts of the head, for JSON.
+    facts: Map<String, Value>,
     timed: bool,
     width: Option<usize>,
 }
@@ -189,8 +192,8 @@ pub fn collect(
     let most = options.limit.unwrap_or(usize::MAX);
     let cut = rows.len().saturating_sub(most) as u64;
     rows.truncate(most);
-    let head = head(source, &totals);
-    Ok(Goroutines { rows, cut, head, timed: source.has_time(), width: options.width })
+    let (head, facts) = (head(source, &totals), facts::of_view(source, &names, &totals));
+    Ok(Goroutines { rows, cut, head, facts, timed: source.has_time(), width: options.width })
 }
 
 /// Returns the beginning of the trace, in nanoseconds; with a clock that only orders, 0.

@@ -3,6 +3,7 @@
 use super::{Goroutines, Row, Starter, States};
 use crate::bytes::push_csv;
 use crate::columns::{self, Fitting};
+use crate::head::facts::List;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
 use serde_json::json;
@@ -99,9 +100,8 @@ impl Goroutines {
     }
 
     fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(b"[")?;
-        for (at, row) in self.rows.iter().enumerate() {
-            out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
+        let mut list = List::begin(out, ("calltap_goroutines", "goroutines"), &self.facts)?;
+        for row in &self.rows {
             let [first, seen, waited] = self.times(row);
             let object = json!({
                 "pid": row.pid,
@@ -118,9 +118,9 @@ impl Goroutines {
                 "blocked_ns": row.states.map(|states| states.blocked_ns),
                 "unknown_ns": row.states.map(|states| states.unknown_ns),
             });
-            write!(out, "{object}")?;
+            write!(list.next()?, "{object}")?;
         }
-        writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })
+        list.end()
     }
 }
 

@@ -5,7 +5,7 @@ mod nodes;
 mod table;
 
 use crate::error::Error;
-use crate::head::head_of_paths;
+use crate::head::{facts, head_of_paths};
 use crate::names::Names;
 use crate::paths::{self, NODES, Of};
 use crate::sources::drive::Progress;
@@ -13,6 +13,7 @@ use crate::sources::source::Source;
 use crate::units::{counted, one_line};
 use calltap_names::{Word, nearest_names};
 use function::FunctionGraph;
+use serde_json::{Map, Value};
 use std::io::Write;
 use table::Table;
 
@@ -57,7 +58,8 @@ pub fn write(
     let names = names(source.meta(), options.linker_names).coloured(options.colour);
     let mut table = Table::new(source, &names, options);
     if options.json {
-        return write_json(source, &names, &paths, options, out);
+        let facts = facts::of_view(source, &names, &totals);
+        return write_json(source, &names, (&paths, &facts), options, out);
     }
     let mut text = head_of_paths(source, &totals).into_bytes();
     if paths.merged > 0 {
@@ -96,15 +98,16 @@ pub fn write(
     Ok(())
 }
 
-/// Writes one list of nodes; for a function its callers too, marked as such.
+/// Writes facts about the trace and one list of nodes; for a function its callers too, marked as
+/// such.
 fn write_json(
     source: &dyn Source,
     names: &Names<'_>,
-    paths: &paths::Paths,
+    (paths, facts): (&paths::Paths, &Map<String, Value>),
     options: &Options,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let mut list = nodes::List::new(source, names, options);
+    let mut list = nodes::Nodes::new(source, names, options);
     match &options.functions[..] {
         [] => list.add(paths, None, paths.nodes[0].total),
         words => {
@@ -113,7 +116,7 @@ fn write_json(
             list.add(&found.callees, Some("callees"), found.total);
         }
     }
-    list.write(out)?;
+    list.write(facts, out)?;
     Ok(())
 }
 

@@ -1,17 +1,17 @@
 //! Writes a call tree as a JSON list of nodes.
 
 use super::Options;
-use crate::head::disabled;
+use crate::head::{disabled, facts};
 use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
 use crate::sources::source::Source;
 use crate::units::percent;
 use calltap_trace::SiteId;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-pub(super) struct List<'a> {
+pub(super) struct Nodes<'a> {
     source: &'a dyn Source,
     names: &'a Names<'a>,
     options: &'a Options,
@@ -20,7 +20,7 @@ pub(super) struct List<'a> {
     disabled: HashSet<SiteId>,
 }
 
-impl<'a> List<'a> {
+impl<'a> Nodes<'a> {
     pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &'a Options) -> Self {
         let disabled = disabled::sites(source.meta());
         Self { source, names, options, nodes: Vec::new(), disabled }
@@ -98,11 +98,10 @@ impl<'a> List<'a> {
         row
     }
 
-    /// Writes the list, one node to a line.
-    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        for (at, node) in self.nodes.iter().enumerate() {
-            write!(out, "{}{node}", if at == 0 { "[\n" } else { ",\n" })?;
-        }
-        writeln!(out, "{}", if self.nodes.is_empty() { "[]" } else { "\n]" })
+    /// Writes the list, one node to a line, behind facts about the trace.
+    pub(super) fn write(&self, facts: &Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {
+        let mut list = facts::List::begin(out, ("calltap_graph", "nodes"), facts)?;
+        self.nodes.iter().try_for_each(|node| write!(list.next()?, "{node}"))?;
+        list.end()
     }
 }

@@ -3,8 +3,7 @@
 
 use super::waits::{Kind, Wait};
 use super::{Closed, Effect, SourceLine};
-use crate::head::forked_processes;
-use crate::head::{disabled, left_out};
+use crate::head::facts;
 use crate::incidents;
 use crate::names::Names;
 use crate::sources::part::Part;
@@ -13,7 +12,7 @@ use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter, Totals};
 use crate::values;
 use calltap_trace::{RunState, SiteId, ThreadId};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Version of the objects.
 const VERSION: u32 = 1;
@@ -44,15 +43,8 @@ impl<'a> JsonText<'a> {
 
     /// Writes the first object: properties of the whole replay.
     pub(super) fn header(&self, buffer: &mut Vec<u8>) {
-        let head = json!({
-            "calltap_replay": VERSION,
-            "event": "begin",
-            "part": self.source.part(),
-            "forked_without_callers": forked_processes(self.source),
-            disabled::KEY: disabled::functions(self.source.meta(), self.names),
-            left_out::KEY: left_out::by_rules(self.source),
-        });
-        push(buffer, &head);
+        let head = json!({"calltap_replay": VERSION, "event": "begin"});
+        push(buffer, &with(head, facts::of_recording(self.source, self.names)));
     }
 
     /// Writes the object of an event.
@@ -114,15 +106,8 @@ impl<'a> JsonText<'a> {
 
     /// Writes the last object: counts of the whole replay.
     pub(super) fn totals(&self, buffer: &mut Vec<u8>, totals: &Totals) {
-        let end = json!({
-            "event": "finish",
-            "events": totals.events,
-            "cut_by_part": totals.outside,
-            "unfinished": totals.unfinished,
-            "damaged_parts": totals.damaged,
-            "first_damage": totals.first_damage,
-        });
-        push(buffer, &end);
+        let end = json!({"event": "finish"});
+        push(buffer, &with(end, facts::of_events(self.source, totals)));
     }
 
     /// Makes the object of an event, with its time and its thread.
@@ -196,6 +181,12 @@ impl<'a> JsonText<'a> {
     fn duration(&self, ticks: u64) -> Value {
         self.source.has_time().then(|| self.source.duration_ns(ticks)).into()
     }
+}
+
+/// Adds members to an object.
+fn with(mut object: Value, members: Map<String, Value>) -> Value {
+    object.as_object_mut().into_iter().for_each(|object| object.extend(members.clone()));
+    object
 }
 
 fn push(buffer: &mut Vec<u8>, object: &Value) {

@@ -3,7 +3,7 @@
 use super::{Column, Options, PERMILLES, Report, Row, Times};
 use crate::colours::Colours;
 use crate::error::Error;
-use crate::head::head;
+use crate::head::{facts, head};
 use crate::histogram::Histograms;
 use crate::incidents::{self, Incidents};
 use crate::names::Names;
@@ -66,7 +66,7 @@ fn collect_with<E: Extra>(
     rows.sort_by(|(thread_a, a), (thread_b, b)| thread_a.cmp(thread_b).then_with(|| order(a, b, options)));
     let cut = limit(&mut rows, options);
     let rows = rows.into_iter().map(|(_, row)| row).collect();
-    let head = head(source, &totals);
+    let (head, facts) = (head(source, &totals), facts::of_view(source, &names, &totals));
     let (timed, by_thread, switched) = (source.has_time(), options.by_thread, source.has_switches());
     let width = options.width.filter(|_| options.columns.is_empty());
     let (columns, sort, lines) = (options.all_columns(), options.sort, options.source_line.is_some());
@@ -77,6 +77,7 @@ fn collect_with<E: Extra>(
         totals,
         cut,
         head,
+        facts,
         timed,
         by_thread,
         lines,

@@ -25,6 +25,7 @@ use crate::sources::drive::Progress;
 use crate::sources::source::Source;
 use crate::tree::Totals;
 use calltap_names::Word;
+use serde_json::{Map, Value};
 use std::io::Write;
 
 /// Scope and form of the report.
@@ -107,6 +108,8 @@ pub struct Report {
     /// Number of rows cut off by the limit.
     pub cut: u64,
     head: String,
+    /// Facts of the head, for JSON.
+    facts: Map<String, Value>,
     timed: bool,
     by_thread: bool,
     /// Whether files and lines are shown.
@@ -130,7 +133,8 @@ pub enum Format {
     Text,
     /// CSV: a line of names, then a line per function; fields without a time are empty.
     Csv,
-    /// JSON: an array of objects; null stands for a missing time.
+    /// JSON: an object of facts about the trace with an array of objects; null stands for a missing
+    /// time.
     Json,
 }
 

@@ -4,6 +4,7 @@ use super::{Column, Format, Report, Row};
 use crate::bytes::push_csv;
 use crate::columns::{self, Fitting};
 use crate::head::disabled;
+use crate::head::facts::List;
 use crate::units::{counted, one_line};
 use std::io::{self, Write};
 
@@ -113,9 +114,9 @@ impl Report {
             let added = added.filter(|column| !self.columns.contains(column));
             keys.extend(added.map(|column| (column, column.key())));
         }
-        out.write_all(b"[")?;
-        for (at, row) in self.rows.iter().enumerate() {
-            out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
+        let mut list = List::begin(out, ("calltap_report", "functions"), &self.facts)?;
+        for row in &self.rows {
+            let out = list.next()?;
             let quoted = |text: &str| serde_json::Value::from(text).to_string();
             write!(out, "{{\"function\":{},\"module\":{}", quoted(&row.function), quoted(&row.module))?;
             if let Some((comm, tid)) = &row.thread {
@@ -135,6 +136,6 @@ impl Report {
             }
             out.write_all(b"}")?;
         }
-        writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })
+        list.end()
     }
 }

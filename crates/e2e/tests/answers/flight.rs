@@ -34,8 +34,8 @@ fn view(path: &Path, view: &str) -> Value {
 }
 
 fn calls(path: &Path, name: &str) -> u64 {
-    let rows = view(path, "report");
-    let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));
+    let report = view(path, "report");
+    let row = report["functions"].as_array().expect("rows").iter().find(|row| row["function"] == name);
     row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
 }
 

@@ -223,7 +223,7 @@ fn an_existing_output_keeps_its_links_and_its_mode() {
         run(&["report", "--format", "json", "-i", &trace, "-o", &path(link)]);
         assert_eq!(fs::read_link(path(link)).expect("a link"), Path::new(target));
         let written = fs::read_to_string(path(target)).expect("a report");
-        assert!(written.starts_with('[') && written.contains("calls"), "{written}");
+        assert!(written.starts_with('{') && written.contains("calls"), "{written}");
     }
     assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o640);
     let left: Vec<_> = fs::read_dir(path("tables")).expect("a directory").flatten().collect();

@@ -15,7 +15,7 @@ fn called(program: &Program, word: &str) -> (BTreeSet<String>, String) {
     assert!(run.status.success(), "{word}: {}", run.stderr);
     // This uses other forms of the command line: the file behind the options, and --json.
     let report = calltap_run(&["report", &trace, "--json"]);
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&report.stdout).expect("rows");
+    let rows = rows_of(&report.stdout);
     let names = rows.iter().map(|row| row["function"].as_str().expect("a name").to_owned());
     (names.collect(), run.stderr)
 }
@@ -87,8 +87,7 @@ fn an_exclusion_has_one_meaning_everywhere() {
     let functions = |words: &[&str]| {
         let run = calltap_run(words);
         assert!(run.status.success(), "{words:?}: {}", run.stderr);
-        let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
-        let rows = answer.as_array().or(answer["functions"].as_array()).expect("rows");
+        let rows = rows_of(&run.stdout);
         let names = rows.iter().map(|row| row["function"].as_str().expect("a name").to_owned());
         names.collect::<BTreeSet<String>>()
     };

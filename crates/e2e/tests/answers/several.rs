@@ -1,6 +1,6 @@
 //! Questions about several processes, and about programs with more than one name.
 
-use calltap_e2e::{BARE, GCC, Resident, Run, calltap_run, changed_text, compile, output_of};
+use calltap_e2e::{BARE, GCC, Resident, Run, calltap_run, changed_text, compile, output_of, rows_of};
 use serde_json::Value;
 
 /// Returns the process's name as in `ps`, with its id.
@@ -120,8 +120,7 @@ fn a_function_without_a_name_has_that_of_its_file_however_the_program_was_called
     let recorded = calltap_run(&["record", "-q", "-o", &trace, "--", &link]);
     assert!(recorded.status.success(), "{}", recorded.stderr);
     let rows = calltap_run(&["report", &trace, "--json"]).stdout;
-    let rows: Value = serde_json::from_str(&rows).expect("JSON");
-    let rows = rows.as_array().or(rows["functions"].as_array()).expect("rows");
+    let rows = rows_of(&rows);
     let name = rows[0]["function"].as_str().expect("a name").to_owned();
     let file = program.path.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(name.starts_with(&format!("{file}+0x")), "{name}");

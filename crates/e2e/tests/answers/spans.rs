@@ -1,7 +1,7 @@
 //! Spans between calls that share a value, histograms of values, and counts by caller, thread and
 //! value: live and from a file.
 
-use calltap_e2e::{GCC, Program, Resident, calltap_run, compile};
+use calltap_e2e::{GCC, Program, Resident, calltap_run, compile, rows_of};
 use serde_json::Value;
 use std::path::Path;
 
@@ -145,7 +145,7 @@ fn calls_of(program: &Program, words: &[&str]) -> (Vec<(String, u64)>, String) {
     let run = calltap_run(&[&["record", "-o", &trace], words, &["--", &path]].concat());
     assert!(run.status.success(), "{words:?}: {}", run.stderr);
     let report = calltap_run(&["report", "-i", &trace, "--format", "json"]).stdout;
-    let rows: Vec<Value> = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
+    let rows = rows_of(&report);
     let row = |row: &Value| {
         (row["function"].as_str().expect("a name").to_owned(), row["calls"].as_u64().expect("calls"))
     };
@@ -200,7 +200,7 @@ fn calls_of_functions_switch_a_recording_and_limit_its_depth() {
     let trace = program.directory().join("trace").to_string_lossy().into_owned();
     let (_, _) = calls_of(&program, &["--on", "begin:trace_on", "--on", "finish:trace_off"]);
     let report = calltap_run(&["report", "-F", "main", "--json", &trace]).stdout;
-    let rows: Vec<Value> = serde_json::from_str(&report).expect("rows");
+    let rows = rows_of(&report);
     assert_eq!(rows[0]["calls"], 2, "{report}");
     assert!(rows[0]["avg_ns"].is_null() || rows[0]["avg_ns"] == 0, "{report}");
     let replay = calltap_run(&["replay", &trace]).stdout;
@@ -282,7 +282,7 @@ fn a_recording_of_a_subtree_has_its_calls_and_counts_the_others() {
 /// Returns the calls of a trace by function.
 fn calls_in(trace: &str) -> std::collections::BTreeMap<String, u64> {
     let report = calltap_run(&["report", "-i", trace, "--format", "json"]).stdout;
-    let rows: Vec<Value> = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
+    let rows = rows_of(&report);
     let calls = |row: &Value| {
         (row["function"].as_str().expect("a name").to_owned(), row["calls"].as_u64().expect("calls"))
     };

@@ -1,7 +1,7 @@
 //! Tasks of the how-to pages, on programs as distributions ship them: stripped, unmodified, several
 //! processes, scripts.
 
-use calltap_e2e::{calltap_run, changed_text, have, wait_until};
+use calltap_e2e::{calltap_run, changed_text, have, rows_of, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -148,8 +148,7 @@ fn a_stripped_git_is_recorded_and_its_functions_can_be_named() {
     let log = ["git", "-C", &place, "log", "--format=%s"];
     let run = calltap_run(&[&["record", "-o", &trace, "--"], &log[..]].concat());
     assert!(run.status.success() && run.stdout == "the first\n", "{} {}", run.stdout, run.stderr);
-    let rows: Value = serde_json::from_str(&calltap_run(&["report", &trace, "--json"]).stdout).expect("JSON");
-    let rows = rows.as_array().or(rows["functions"].as_array()).expect("rows");
+    let rows = rows_of(&calltap_run(&["report", &trace, "--json"]).stdout);
     assert!(rows.len() > 20, "{} functions", rows.len());
     // The names of a table can be used in questions.
     let name = rows[0]["function"].as_str().expect("a name");

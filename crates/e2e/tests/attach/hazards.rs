@@ -423,7 +423,7 @@ fn a_collector_of_code_finds_all_return_addresses() {
         let says = run.stderr.contains("the program's collector finds code by return addresses on stacks");
         assert_eq!(says, is_lisp, "{flags:?}: {}", run.stderr);
         let report = calltap_run(&["report", "--json", &trace]).stdout;
-        let rows: Vec<Value> = serde_json::from_str(&report).expect("JSON");
+        let rows = rows_of(&report);
         let row = |name: &str| rows.iter().find(|row| row["function"] == name).expect("it was called");
         assert_eq!(
             (&row("jumps")["calls"], &row("returns")["calls"]),

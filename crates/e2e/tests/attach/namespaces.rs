@@ -31,7 +31,7 @@ fn libraries_of_namespaces_are_attached_and_closed() {
     assert!(status.success(), "{output}{errors}");
     assert!(beside.wait_with_output().is_ok_and(|output| output.status.success()));
     let report = calltap_run(&["report", "-i", &trace.to_string_lossy(), "--format", "json"]);
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&report.stdout).expect("JSON");
+    let rows = rows_of(&report.stdout);
     let calls = |name: &str| {
         rows.iter().find(|row| row["function"] == name).map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
     };

@@ -1,7 +1,6 @@
 //! Programs that drop their privileges and change their root directory, as servers do.
 
 use calltap_e2e::*;
-use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -29,8 +28,8 @@ fn program() -> Program {
 fn calls(trace: &Path, name: &str) -> u64 {
     let run = calltap_run(&["report", "-i", &trace.to_string_lossy(), "--format", "json"]);
     assert!(run.status.success(), "{}", run.stderr);
-    let rows: Value = serde_json::from_str(&run.stdout).expect("json");
-    let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == name));
+    let rows = rows_of(&run.stdout);
+    let row = rows.iter().find(|row| row["function"] == name);
     row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
 }
 

@@ -37,7 +37,7 @@ fn is_in_turns(trace: &str, said: &str) {
 fn unpaired(trace: &str) -> u64 {
     let report = calltap_run(&["report", "--json", trace]).stdout;
     let report: Value = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
-    report["returns_without_entry"].as_u64().unwrap_or(0)
+    report["returns_without_entry"].as_u64().expect("a number")
 }
 
 #[test]

@@ -200,6 +200,6 @@ fn children_of_a_process_that_was_attached_to_are_followed_and_left() {
     let (status, output, errors) = resident.end();
     assert!(status.success(), "{output}{errors}");
     let report = calltap_run(&["report", "-i", &trace.to_string_lossy(), "--format", "json"]);
-    let rows: Vec<Value> = serde_json::from_str(&report.stdout).expect("JSON");
+    let rows = rows_of(&report.stdout);
     assert_eq!(calls(&rows, "step"), 45, "{rows:?}");
 }

@@ -2,7 +2,7 @@
 
 use calltap_e2e::{
     BUILDS, Expect, Program, Resident, calltap_run, changed_text, check, clocks, compile, diagonal, matrix,
-    plain, succeeds, with_libraries,
+    plain, rows_of, succeeds, with_libraries,
 };
 use std::collections::BTreeSet;
 
@@ -158,9 +158,9 @@ fn idle_children(program: &Program, attached: bool) -> u64 {
     round(&mut resident);
     let (status, output, errors) = resident.end();
     assert!(status.success(), "{output}{errors}");
-    let rows: serde_json::Value = serde_json::from_str(&table).expect("JSON");
-    let rows = rows.as_array().expect("rows").iter().filter(|row| row["function"] == "work");
-    rows.map(|row| row["calls"].as_u64().expect("a number")).sum()
+    let rows = rows_of(&table);
+    let work = rows.iter().filter(|row| row["function"] == "work");
+    work.map(|row| row["calls"].as_u64().expect("a number")).sum()
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn counted(python: &Path, directory: &Path) -> (String, BTreeMap<String, u64>) {
 fn calls(trace: &str) -> BTreeMap<String, u64> {
     let run = calltap_run(&["report", "-i", trace, "--format", "json"]);
     assert!(run.status.success(), "{}", run.stderr);
-    let rows: Vec<Value> = serde_json::from_str(&run.stdout).expect("JSON");
+    let rows = rows_of(&run.stdout);
     let mut calls = BTreeMap::new();
     for row in rows {
         let name = row["function"].as_str().unwrap_or_default().to_owned();

@@ -122,9 +122,11 @@ pub fn postgres_programs() -> Option<PathBuf> {
     found
 }
 
-fn psql(programs: &Path, directory: &Path, statement: &str) -> Server {
+/// Starts a session with these statements, each in a transaction of its own.
+fn psql(programs: &Path, directory: &Path, statements: &[&str]) -> Server {
     let mut command = std::process::Command::new(programs.join("psql"));
-    command.args(["-X", "-q", "-U", "it", "-h"]).arg(directory).args(["postgres", "-c", statement]);
+    command.args(["-X", "-q", "-U", "it", "-h"]).arg(directory).arg("postgres");
+    statements.iter().for_each(|statement| _ = command.args(["-c", statement]));
     Server(command.stdout(Stdio::null()).spawn().expect("psql"))
 }
 
@@ -145,7 +147,9 @@ pub fn start_postgres(user: User, programs: &Path) -> Service {
     let postgres = Service::start(user, &program("postgres"), &flags, directory);
     let at = postgres.directory().to_owned();
     let table = "create table if not exists one (id int, value int); insert into one values (1, 0)";
-    wait_until("postgres", || postgres.path(".s.PGSQL.5432").exists() && is_done(psql(programs, &at, table)));
+    wait_until("postgres", || {
+        postgres.path(".s.PGSQL.5432").exists() && is_done(psql(programs, &at, &[table]))
+    });
     postgres
 }
 
@@ -196,6 +200,14 @@ fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
     }
 }
 
+/// Changes the row, tells the other session by a lock, and sleeps on once that waits.
+const FIRST: &str = "do $$ begin update one set value = value + 1; perform pg_advisory_xact_lock(7); \
+     for n in 1..200 loop perform pg_sleep(0.05); exit when exists(select from pg_locks where not granted); \
+     end loop; perform pg_sleep(0.3); end $$";
+/// Waits until the first session has changed the row.
+const AWAIT: &str = "do $$ begin while not exists(select from pg_locks where locktype = 'advisory') loop \
+     perform pg_sleep(0.01); end loop; end $$";
+
 /// Checks waits of postgres: two sessions want one row, and the second waits until the first, which
 /// sleeps in its transaction, has committed.
 fn postgres(user: User, programs: &Path) {
@@ -204,10 +216,8 @@ fn postgres(user: User, programs: &Path) {
     let functions =
         ["heap_update", "pg_sleep", "PortalRun", "ProcSleep", "SetLatch", "CommitTransactionCommand"];
     let trace = postgres.record(&functions, || {
-        let update = "update one set value = value + 1";
-        let first = psql(programs, &at, &format!("{update}; select pg_sleep(0.5)"));
-        thread::sleep(Duration::from_millis(150));
-        let second = psql(programs, &at, update);
+        let first = psql(programs, &at, &[FIRST]);
+        let second = psql(programs, &at, &[AWAIT, "update one set value = value + 1"]);
         assert!(is_done(first) && is_done(second));
     });
     let waits = one(&user.rows(&trace), "ProcSleep").clone();

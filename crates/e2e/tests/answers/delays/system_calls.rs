@@ -1,7 +1,7 @@
 //! System calls are calls within those of the program that made them: as many, with the arguments
 //! and results that the program knows.
 
-use calltap_e2e::{GCC, Program, calltap_run, compile, have_tracepoints};
+use calltap_e2e::{GCC, Program, calltap_run, compile, have_tracepoints, rows_of};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -63,8 +63,7 @@ fn system_calls_are_nested_in_their_callers() {
     let trace = record(&program, &[], &[&file]);
     assert_eq!(results_within(&trace, "sys_write", "save"), HashMap::from([("1".to_owned(), WRITES)]));
     assert_eq!(results_within(&trace, "sys_pread64", "load"), HashMap::from([("1".to_owned(), READS)]));
-    let rows: Value =
-        serde_json::from_str(&ask(&["report", "--format", "json", "-i", &trace])).expect("rows");
+    let rows: Value = rows_of(&ask(&["report", "--format", "json", "-i", &trace])).into();
     assert_eq!([calls(&rows, "sys_write"), calls(&rows, "sys_pread64")], [WRITES, READS], "{rows}");
     assert_eq!([calls(&rows, "save"), calls(&rows, "load")], [21, 1], "{rows}");
     let of_kernel = |row: &&Value| row["module"] == "[system calls]";
@@ -81,8 +80,7 @@ fn system_calls_are_nested_in_their_callers() {
     let [kernel, again] = [kernel.display().to_string(), again.display().to_string()];
     ask(&["export", "--to", "trace-cmd", "-o", &kernel, "-i", &trace]);
     ask(&["import", &kernel, "-o", &again]);
-    let rows: Value =
-        serde_json::from_str(&ask(&["report", "--format", "json", "-i", &again])).expect("rows");
+    let rows: Value = rows_of(&ask(&["report", "--format", "json", "-i", &again])).into();
     assert_eq!([calls(&rows, "sys_write"), calls(&rows, "sys_pread64")], [WRITES, READS], "{rows}");
 }
 

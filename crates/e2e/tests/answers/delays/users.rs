@@ -1,6 +1,6 @@
 //! Programs and calltap, each as root or as a user without privileges.
 
-use calltap_e2e::{HANGS, Run, calltap, have_tracepoints, kill, run, skipped, wait_until};
+use calltap_e2e::{HANGS, Run, calltap, have_tracepoints, kill, rows_of, run, skipped, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -88,7 +88,7 @@ impl User {
     /// Returns the rows of a report.
     pub fn rows(self, trace: &Path) -> Value {
         let run = self.ask(&["report", "--format", "json", &trace.display().to_string()]);
-        serde_json::from_str(&run.stdout).expect("rows")
+        rows_of(&run.stdout).into()
     }
 
     /// Returns the answer of `calltap why`. Where the kernel reports wakings, nothing in it is

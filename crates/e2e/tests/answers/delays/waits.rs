@@ -2,7 +2,7 @@
 //! program knows.
 
 use calltap_e2e::{
-    BARE, Build, GCC, Program, Resident, calltap_run, compile, have_switches, have_tracepoints, kill,
+    BARE, Build, GCC, Program, Resident, calltap_run, compile, have_switches, have_tracepoints, kill, rows_of,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ fn record(program: &Program, flags: &[&str]) -> (String, Value) {
     assert!(run.status.success(), "{}", run.stderr);
     let report = calltap_run(&["report", "-i", &trace, "--format", "json"]);
     assert!(report.status.success(), "{}", report.stderr);
-    (run.stdout, serde_json::from_str(&report.stdout).expect("rows"))
+    (run.stdout, rows_of(&report.stdout).into())
 }
 
 fn check(build: &Build) {
@@ -164,8 +164,7 @@ fn every_view_divides_the_time_of_calls_alike() {
     }
     let naps = blocked.iter().filter(|(stack, _)| stack.ends_with("nap")).map(|(_, ns)| ns).sum::<u64>();
     assert!(naps.abs_diff(ns(row(&rows, "nap"), "self_blocked_ns")) <= 10, "{blocked:?}");
-    let graph: Value = serde_json::from_str(&said(&program, &["graph", "--format", "json"])).expect("JSON");
-    for node in graph.as_array().expect("nodes") {
+    for node in &rows_of(&said(&program, &["graph", "--format", "json"])) {
         let parts = ["cpu_ns", "runnable_ns", "blocked_ns", "tracing_ns"].map(|key| ns(node, key));
         assert!(parts.iter().sum::<u64>().abs_diff(ns(node, "total_ns")) <= 3, "{node}");
     }
@@ -224,7 +223,7 @@ fn slower_and_latency_tell_how_long_calls_were_blocked() {
 fn report(trace: &str) -> Value {
     let report = calltap_run(&["report", "-i", trace, "--format", "json"]);
     assert!(report.status.success(), "{}", report.stderr);
-    serde_json::from_str(&report.stdout).expect("rows")
+    rows_of(&report.stdout).into()
 }
 
 /// Checks that a function's time is completely known, and that the part in which its thread did not

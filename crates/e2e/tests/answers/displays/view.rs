@@ -3,7 +3,7 @@
 
 use calltap_e2e::{
     GCC, HANGS, Resident, Run, Server, State, calltap, calltap_run, changed_text, compile, ends_within, have,
-    jumps, kill, one_line, run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
+    jumps, kill, one_line, rows_of, run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -117,7 +117,7 @@ fn page_equals_report() {
     let (status, page) = view.ask("GET", "");
     assert!(status == 200 && page.contains("<title>calltap</title>"), "{status} {page}");
     let report = calltap_run(&["report", "-i", &path, "--format", "json"]);
-    let report: Value = serde_json::from_str(&report.stdout).expect("a report");
+    let report = Value::from(rows_of(&report.stdout));
     let rows = |value: &Value, keys: [&str; 4]| -> Vec<String> {
         let mut rows: Vec<String> = value
             .as_array()

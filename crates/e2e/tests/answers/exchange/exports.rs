@@ -18,7 +18,7 @@ type Sums = BTreeMap<String, [u64; 5]>;
 
 fn reported(recording: &Recording) -> Sums {
     let run = calltap_run(&["report", "--format", "json", "-i", &recording.trace.to_string_lossy()]);
-    let rows: Vec<Value> = serde_json::from_str(&run.stdout).expect("JSON");
+    let rows = rows_of(&run.stdout);
     let mut sums = Sums::new();
     for row in rows {
         let sum = sums.entry(row["function"].as_str().expect("a name").to_owned()).or_default();

@@ -26,7 +26,7 @@ fn view(arguments: &[&str], trace: &Path) -> Vec<String> {
 /// Returns function, calls, total and longest time, sorted.
 fn rows(trace: &Path) -> Vec<(String, u64, u64, u64)> {
     let text = view(&["report", "--format", "json"], trace).join("\n");
-    let rows: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    let rows = rows_of(&text);
     let row = |row: &Value| {
         let number = |key: &str| row[key].as_u64().unwrap_or(0);
         let name = row["function"].as_str().expect("a name").replace(", ", ",").replace(' ', "_");
@@ -151,7 +151,7 @@ fn reported(file: &Path) -> (BTreeMap<String, u64>, BTreeMap<String, u64>, u64) 
 /// does not say.
 fn nap(imported: &Path) -> Option<(u64, u64)> {
     let flags = ["report", "--format", "json", "-F", "sys_clock_nanosleep", "--thread", "sleep"];
-    let nap: Vec<Value> = serde_json::from_str(&view(&flags, imported).join("\n")).expect("JSON");
+    let nap = rows_of(&view(&flags, imported).join("\n"));
     Some((nap[0]["max_ns"].as_u64()?, nap[0]["blocked_ns"].as_u64()?))
 }
 
@@ -181,7 +181,7 @@ fn import_infers_sleep_until_wakeup_without_switch_in() {
     let (imported, run) = import(&file);
     assert!(run.status.success(), "{}", run.stderr);
     let flags = ["report", "--format", "json", "-F", "sys_clock_nanosleep", "--thread", "sleep"];
-    let rows: Vec<Value> = serde_json::from_str(&view(&flags, &imported).join("\n")).expect("JSON");
+    let rows = rows_of(&view(&flags, &imported).join("\n"));
     assert!(rows[0]["max_ns"].as_u64().is_some_and(|ns| ns >= 300_000_000), "{rows:?}");
     for key in ["cpu_ns", "runnable_ns", "blocked_ns", "self_blocked_ns"] {
         assert!(rows[0][key].is_null(), "{key}: {rows:?}");

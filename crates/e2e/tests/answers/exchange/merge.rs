@@ -95,7 +95,7 @@ fn json(arguments: &[&str], trace: &Path) -> Value {
 /// Returns the calls and total time of a function.
 fn row(trace: &Path, function: &str, part: &[&str]) -> (u64, u64) {
     let rows = json(&[&["report", "--format", "json"], part].concat(), trace);
-    let rows = rows.as_array().expect("rows");
+    let rows = rows["functions"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["function"] == function);
     row.map_or((0, 0), |row| (row["calls"].as_u64().unwrap_or(0), row["total_ns"].as_u64().unwrap_or(0)))
 }

@@ -23,7 +23,7 @@ fn goroutines(trace: &str, more: &[&str]) -> Vec<Value> {
     let run =
         calltap_run(&[&["report", "--by", "goroutine", "--format", "json", "-i", trace], more].concat());
     assert!(run.status.success(), "{}", run.stderr);
-    serde_json::from_str(&run.stdout).expect("a list")
+    rows_of(&run.stdout)
 }
 
 fn starts(rows: &[Value]) -> BTreeMap<u64, Start> {

@@ -73,7 +73,7 @@ fn functions_of_goroutines_have_their_states() {
         let expect = Expect { uncounted: true, ..Expect::default() };
         let row = |trace: &str, function: &str| {
             let run = calltap_run(&["report", "-F", function, "--format", "json", "-i", trace]);
-            let rows: Vec<Value> = serde_json::from_str(&run.stdout).expect("a list");
+            let rows = rows_of(&run.stdout);
             rows.into_iter().next().unwrap_or_else(|| panic!("{}: no {function}", program.name))
         };
         check_states(&program.name, || {
@@ -104,7 +104,7 @@ fn the_list_of_goroutines_has_their_states() {
             let recording = record(&program, flags, &expect);
             let path = recording.trace.display().to_string();
             let run = calltap_run(&["report", "--by", "goroutine", "--format", "json", "-i", &path]);
-            let rows: Vec<Value> = serde_json::from_str(&run.stdout).expect("a list");
+            let rows = rows_of(&run.stdout);
             (noted(&recording.run.stdout), rows.into_iter().find(|row| row["goroutine"] == 1).expect("main"))
         };
         check_states(&program.name, || {

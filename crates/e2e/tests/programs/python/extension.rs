@@ -31,7 +31,7 @@ fn build(python: &Path, into: &Path) -> bool {
 /// Returns the function and the number of calls of each path of the call graph, by their depths.
 fn paths(trace: &str) -> Vec<(u64, String, u64)> {
     let run = calltap_run(&["graph", "--format", "json", "-i", trace]);
-    let nodes: Vec<Value> = serde_json::from_str(&run.stdout).expect("JSON");
+    let nodes = rows_of(&run.stdout);
     let node = |node: &Value| {
         let function = node["function"].as_str().unwrap_or_default().to_owned();
         (node["depth"].as_u64().unwrap_or_default(), function, node["calls"].as_u64().unwrap_or_default())

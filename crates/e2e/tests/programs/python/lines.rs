@@ -2,7 +2,6 @@
 
 use super::{Interpreter, interpreters, script};
 use calltap_e2e::*;
-use serde_json::Value;
 
 /// Functions of the script, and the definitions that the script has of them.
 const DEFINED: [(&str, &str); 3] = [
@@ -35,7 +34,7 @@ fn python_functions_have_their_files_and_lines() {
             assert!(run.status.success(), "3.{minor}: {}", run.stderr);
             run.stdout
         };
-        let rows: Vec<Value> = serde_json::from_str(&shown(&["report", "--format", "json"])).expect("JSON");
+        let rows = rows_of(&shown(&["report", "--format", "json"]));
         let (replay, csv) = (shown(&["replay"]), shown(&["report", "--format", "csv"]));
         for (name, definition) in DEFINED {
             let row =

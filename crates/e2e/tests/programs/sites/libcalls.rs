@@ -3,9 +3,8 @@
 
 use calltap_e2e::{
     BARE, BUILDS, Build, CLANG, Expect, GCC, Resident, attach_and_look, calltap_run, changed_text, check,
-    compile, have, installed, one_line, record,
+    compile, have, installed, one_line, record, rows_of,
 };
-use serde_json::Value;
 
 /// Flags that keep calls of the library from being inlined, and link its mathematical functions.
 const FLAGS: &[&str] = &["-fno-builtin", "-lm", "-lpthread"];
@@ -76,8 +75,7 @@ fn a_program_without_library_calls_is_refused_in_a_line() {
 /// Returns how often the functions that a word names were called.
 fn calls_of(word: &str, trace: &str) -> u64 {
     let report = calltap_run(&["report", "--json", "-F", word, trace]).stdout;
-    let rows: Value = serde_json::from_str(&report).expect("a report");
-    rows.as_array().into_iter().flatten().filter_map(|row| row["calls"].as_u64()).sum()
+    rows_of(&report).iter().filter_map(|row| row["calls"].as_u64()).sum()
 }
 
 #[test]
