@@ -8,9 +8,69 @@ const MIN_WIDTH: usize = 12;
 const LEFT_OUT: char = '\u{2026}';
 
 /// Returns a name in at most `width` characters. The own name of a function is kept before its
-/// scopes, and then the end of its arguments, which tells overloads apart.
+/// scopes, and then the end of its arguments, which tells overloads apart. Of a trait's function,
+/// the type is kept, which tells implementations apart.
 pub fn fitted(name: &str, width: usize) -> String {
-    let length = |text: &str| text.chars().count();
+    if length(name) <= width {
+        return name.to_owned();
+    }
+    let Some((of, rest)) = implementation(name).filter(|_| width >= MIN_WIDTH) else {
+        return fitted_path(name, width);
+    };
+    let [of, rest] = [of, rest].map(without_modules);
+    let (of_trait, own) = rest.split_at(rest.rfind(">::").unwrap_or(0));
+    let whole = format!("<{of}{of_trait}{own}");
+    if length(&whole) <= width {
+        return whole;
+    }
+    let with_type = format!("<{of}{own}");
+    match width.checked_sub(length(own) + 2).filter(|_| length(&with_type) > width) {
+        Some(room) => format!("<{}{LEFT_OUT}{own}", of.chars().take(room).collect::<String>()),
+        None => fitted_path(&with_type, width),
+    }
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Returns the type of the implementation that a function belongs to, and what follows the type, as
+/// ` as Trait>::function`.
+fn implementation(name: &str) -> Option<(&str, &str)> {
+    let inside = name.strip_prefix('<')?;
+    let mut depth = 0;
+    for (at, character) in inside.char_indices() {
+        match character {
+            '<' | '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '>' if !inside[..at].ends_with('-') => depth -= 1,
+            ' ' if depth == 0 && inside[at..].starts_with(" as ") => return Some(inside.split_at(at)),
+            _ => {}
+        }
+        if depth < 0 {
+            return None;
+        }
+    }
+    None
+}
+
+/// Returns a text without the modules of its paths: `&mut a::b::C<d::E>` as `&mut C<E>`.
+fn without_modules(text: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("::") {
+        let (before, behind) = rest.split_at(at);
+        let is_part = |character: char| character.is_alphanumeric() || character == '_';
+        let module = before.chars().rev().take_while(|character| is_part(*character)).count();
+        kept.push_str(&before[..before.len() - end(before, module).len()]);
+        // Behind a type in brackets is what belongs to it.
+        kept.push_str(if module == 0 { "::" } else { "" });
+        rest = &behind[2..];
+    }
+    kept + rest
+}
+
+fn fitted_path(name: &str, width: usize) -> String {
     if length(name) <= width {
         return name.to_owned();
     }
@@ -68,5 +128,19 @@ mod tests {
         check("(anonymous namespace)::f", 12, "\u{2026}mespace)::f");
         check("\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}", 3, "\u{e4}\u{e4}\u{2026}");
         check("abc", 0, "");
+    }
+
+    #[test]
+    fn types_of_implementations_are_kept() {
+        let name = "<web::net::conn::Tcp<web::Tls> as web::net::conn::Handler>::handle";
+        check(name, 66, name);
+        check(name, 40, "<Tcp<Tls> as Handler>::handle");
+        check(name, 20, "<Tcp<Tls>>::handle");
+        check(name, 16, "<Tcp<T\u{2026}>::handle");
+        check(name, 12, "<T\u{2026}>::handle");
+        check("<&mut a::b::C as core::ops::Fn<(a::D,)>>::call", 30, "<&mut C as Fn<(D,)>>::call");
+        check("<a::b::C>::function_of_type", 24, "\u{2026}b::C>::function_of_type");
+        check("<fn(a::B) -> a::C as a::D>::e", 24, "<fn(B) -> C as D>::e");
+        check("<a::B as c::D<dyn e::F>>::long_name::{closure#0}", 24, "\u{2026}B>::long_name::{closure#0}");
     }
 }

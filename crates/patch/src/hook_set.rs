@@ -90,6 +90,11 @@ impl HookSet {
         self.hooks & stub::WATCH != 0
     }
 
+    /// Whether the function is watched for nonlocal exits, and not traced.
+    pub fn watches_exits(self) -> bool {
+        self.hooks == Self::NONLOCAL.hooks
+    }
+
     /// Number of the program that reads values; 0 for none.
     pub fn program(self) -> u16 {
         self.program

@@ -206,6 +206,9 @@ pub struct Busy {
     /// Tick from which on they were traced; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
+    /// Whether they are only watched, for calls that exceptions and longjmp leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub watched: bool,
 }
 
 /// The moment at which the recorder began to disable the functions of a process, to detach from it.

@@ -41,25 +41,39 @@ pub fn lines(source: &dyn Source) -> String {
     sentences(source).iter().map(|line| format!("# {line}\n")).collect()
 }
 
-/// Returns a sentence about the functions that were never traced, and one about those that were
-/// traced later than the others. `since` converts ticks to nanoseconds since the beginning.
+/// Returns a sentence about the functions that were never traced, one about those that were traced
+/// later than the others, and the same for functions to be watched. `since` converts ticks to nanoseconds since the beginning.
 fn busy(busy: &[Busy], since: impl Fn(u64) -> u64) -> impl Iterator<Item = String> {
     const WHY: &str = "a thread may have been inside the code that the jumps overwrite";
-    let mut newest = BTreeMap::new();
-    for Busy { functions, until } in busy {
-        newest.extend(functions.iter().map(|function| (function, *until)));
+    let (mut traced, mut watched) = (BTreeMap::new(), BTreeMap::new());
+    for busy in busy {
+        let newest = if busy.watched { &mut watched } else { &mut traced };
+        newest.extend(busy.functions.iter().map(|function| (function, busy.until)));
     }
-    let named = |is_traced: bool| {
-        let found = newest.iter().filter(|(_, until)| until.is_some() == is_traced);
+    let named = |newest: &BTreeMap<&String, Option<u64>>, is_late: bool| {
+        let found = newest.iter().filter(|(_, until)| until.is_some() == is_late);
         found.map(|(name, _)| demangle(name)).collect::<Vec<String>>()
     };
-    let (never, late) = (named(false), named(true));
+    let last = |newest: &BTreeMap<&String, Option<u64>>| {
+        duration(newest.values().flatten().max().map_or(0, |until| since(*until)))
+    };
+    let (never, late) = (named(&traced, false), named(&traced, true));
     let be = if never.len() == 1 { "was" } else { "were" };
     let never = (!never.is_empty()).then(|| format!("{} {be} not traced: {WHY}", first_names(&never)));
-    let last = newest.values().flatten().max().map_or(0, |until| since(*until));
     let late = (!late.is_empty())
-        .then(|| format!("before {}, calls of {} are missing: {WHY}", duration(last), first_names(&late)));
-    never.into_iter().chain(late)
+        .then(|| format!("before {}, calls of {} are missing: {WHY}", last(&traced), first_names(&late)));
+    let unwatched = |before: &str, names: &[String]| {
+        format!(
+            "{before}exceptions and longjmp may have left calls that are shown as open, with later calls beneath them: \
+             {} {} not watched, as {WHY}",
+            first_names(names),
+            if names.len() == 1 { "was" } else { "were" },
+        )
+    };
+    let (blind, soon) = (named(&watched, false), named(&watched, true));
+    let blind = (!blind.is_empty()).then(|| unwatched("", &blind));
+    let soon = (!soon.is_empty()).then(|| unwatched(&format!("before {}, ", last(&watched)), &soon));
+    [never, late, blind, soon].into_iter().flatten()
 }
 
 fn slow_calls(rules: &[SlowRule]) -> Option<String> {
@@ -98,6 +112,7 @@ mod tests {
         let busy_of = |functions: &[&str], until| Busy {
             functions: functions.iter().map(|name| (*name).to_owned()).collect(),
             until,
+            watched: false,
         };
         let said = |all: &[Busy]| busy(all, |ticks| ticks * 1_000_000).collect::<Vec<String>>();
         let why = "a thread may have been inside the code that the jumps overwrite";
@@ -112,5 +127,10 @@ mod tests {
         // Another selection has enabled it.
         let later = said(&[busy_of(&["a"], None), busy_of(&["a"], Some(7))]);
         assert_eq!(later, [format!("before 7.000 ms, calls of a are missing: {why}")]);
+        let watched = |until| Busy { watched: true, ..busy_of(&["longjmp"], until) };
+        let may_be_open = "exceptions and longjmp may have left calls that are shown as open, with later calls beneath them";
+        let blind = format!("{may_be_open}: longjmp was not watched, as {why}");
+        assert_eq!(said(&[watched(None)]), std::slice::from_ref(&blind));
+        assert_eq!(said(&[watched(None), watched(Some(5))]), [format!("before 5.000 ms, {blind}")]);
     }
 }

@@ -52,20 +52,24 @@ pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
     }
 }
 
-/// Parses a time: `100ms`, `2s`, `500us`, `1.5s`; a number alone is seconds.
+const NO_TIME: &str = "is not a time (seconds, or a number with ns, us, ms, s, m or h)";
+
+/// Parses a time: `100ms`, `2s`, `500us`, `1.5s`, `10m`; a number alone is seconds.
 pub fn time(text: &str) -> Result<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number = &text[..text.len() - unit.len()];
-    let digits = match unit {
-        "ns" => Some(0),
-        "us" => Some(3),
-        "ms" => Some(6),
-        "s" | "" => Some(9),
-        _ => None,
+    let (digits, factor) = match unit {
+        "ns" => (0, 1),
+        "us" => (3, 1),
+        "ms" => (6, 1),
+        "s" | "" => (9, 1),
+        "m" | "min" => (9, 60),
+        "h" => (9, 3600),
+        _ => bail!("'{text}' {NO_TIME}"),
     };
-    match digits.and_then(|digits| scaled(number, digits)) {
+    match scaled(number, digits).and_then(|ns| ns.checked_mul(factor)) {
         Some(ns) => Ok(Duration::from_nanos(ns)),
-        None => bail!("'{text}' is not a time (seconds, or a number with ns, us, ms or s)"),
+        None => bail!("'{text}' {NO_TIME}"),
     }
 }
 

@@ -3,7 +3,7 @@
 mod threads;
 
 use calltap_e2e::{
-    BARE, BARE_PLACED, Build, Expect, Flags, GCC, PLACED, Program, Recording, Resident, await_that,
+    BARE, BARE_PLACED, BUILDS, Build, Expect, Flags, GCC, PLACED, Program, Recording, Resident, await_that,
     calltap_run, changed_text, check, compile, compile_rust, compile_rust_as_it_is, have, installed,
     interrupt, jumps, matrix,
 };
@@ -148,8 +148,10 @@ fn panic_ends_recorded_calls_between_untraced_functions() {
 }
 
 #[test]
-fn a_recorded_call_is_left_at_once_in_an_unmodified_program_that_is_attached_to() {
-    for build in [&BARE[0], &BARE[3], &BARE_PLACED[0]] {
+fn a_recorded_call_is_left_at_once_in_a_program_that_is_attached_to() {
+    let with_room = [&BUILDS[2], &BUILDS[3], &BUILDS[6], &PLACED[0]];
+    let all = [&BARE[0], &BARE[3], &BARE_PLACED[0]].into_iter().chain(with_room);
+    for build in all.filter(|build| have(build.compilers[0])) {
         let program = compile(build, &["deeper.cpp"], &["-pthread"]);
         let mut resident = Resident::start(&program, &[]);
         let recorder = resident.attach_beside(&["-F", "work", "-F", "leaf"]);

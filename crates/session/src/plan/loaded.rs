@@ -11,7 +11,7 @@ use crate::plan::modules::{Mapped, is_among};
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_names::{FunctionNames, GlobSet};
-use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
+use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, HookSet, Site, State};
 use calltap_process::frames::Pushed;
 use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
@@ -431,15 +431,18 @@ impl ProcessModule {
         names
     }
 
-    /// Whether a site waits for proof that no thread is inside, beside those of watched functions:
-    /// for these alone no thread is stopped.
-    pub(crate) fn demands_stop(&self) -> bool {
-        self.waiting().any(|placed| !placed.only_watches())
+    /// Whether a site waits for proof that no thread is inside. Sites of functions that are only
+    /// watched count if `watched`.
+    pub(crate) fn demands_stop(&self, watched: bool) -> bool {
+        self.waiting().any(|placed| watched || !placed.only_watches())
     }
 
-    /// Returns the names of the functions that wait for that proof to be traced.
-    pub(crate) fn waiting_to_be_traced(&self) -> BTreeSet<&str> {
-        let waits = |placed: &&ProcessSite| !placed.only_watches() && placed.stub().is_some();
+    /// Returns the names of the functions that wait for that proof to be traced; if `watched`, to
+    /// be watched for nonlocal exits.
+    pub(crate) fn waiting_functions(&self, watched: bool) -> BTreeSet<&str> {
+        let watches = |placed: &ProcessSite| placed.hook_set.is_some_and(HookSet::watches_exits);
+        let is_meant = |placed: &ProcessSite| if watched { watches(placed) } else { !placed.only_watches() };
+        let waits = |placed: &&ProcessSite| placed.stub().is_some() && is_meant(placed);
         let functions = self.waiting().filter(waits).map(|placed| self.binary.functions.get(placed.function));
         functions.flatten().map(|function| &*function.name).collect()
     }

@@ -94,6 +94,8 @@ pub(crate) struct Process {
     /// have to be read.
     forked: bool,
     busy: switch::Busy,
+    /// How often its threads were stopped while functions waited to be watched.
+    stops_for_watches: usize,
     pub(crate) text: Option<ProcessText>,
 }
 
@@ -114,9 +116,10 @@ impl Process {
         self.files().find(|file| file.file.1 == inode).map(|file| file.range.0..file.range.1)
     }
 
-    /// Returns the names of the functions that wait until no thread is inside them.
-    fn waiting_to_be_traced(&self) -> BTreeSet<String> {
-        let waiting = self.modules.iter().flat_map(ProcessModule::waiting_to_be_traced);
+    /// Returns the names of the functions that wait until no thread is inside them: to be traced,
+    /// or if `watched`, to be watched.
+    fn waiting_functions(&self, watched: bool) -> BTreeSet<String> {
+        let waiting = self.modules.iter().flat_map(|module| module.waiting_functions(watched));
         waiting.map(str::to_owned).collect()
     }
 }
@@ -240,6 +243,7 @@ impl<'a> Planner<'a> {
                 named: parent.named.clone(),
                 busy: switch::Busy::default(),
                 forked: true,
+                stops_for_watches: parent.stops_for_watches,
                 text: None,
             }
         };

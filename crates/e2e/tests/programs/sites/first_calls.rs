@@ -3,7 +3,7 @@
 
 mod attached;
 
-use calltap_e2e::{Build, HANGS, Program, Resident, calltap, calltap_run, compile, kill};
+use calltap_e2e::{Build, HANGS, Program, Resident, calltap, calltap_run, compile, kill, rows_of};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,27 +75,36 @@ impl Started {
         let Started { calltap, trace, .. } = self;
         let (status, output, errors) = calltap.end();
         assert!(status.success(), "{what}: {status}\n{output}{errors}");
-        let rows = view(&trace, "report");
-        let info = &view(&trace, "info");
+        let rows = rows(&trace);
+        let info = &info(&trace);
         assert_eq!(info["calls"]["lost"].as_u64(), Some(0), "{what}: {info}");
         assert_eq!(info["complaints"].as_array().map(Vec::len), Some(0), "{what}: {}", info["complaints"]);
         let mut counted = 0;
         for line in output.lines() {
             let ["calls", name, number] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
-            let named = rows.as_array().expect("rows").iter().filter(|row| row["function"] == name);
+            let named = rows.iter().filter(|row| row["function"] == name);
             let recorded: u64 = named.map(|row| row["calls"].as_u64().unwrap_or_default()).sum();
             assert_eq!(recorded.to_string(), number, "{what}: {name}");
             counted += 1;
         }
         assert!(counted > 0, "{what}: nothing was counted");
-        rows.as_array().cloned().unwrap_or_default()
+        rows
     }
 }
 
-fn view(trace: &Path, what: &str) -> Value {
+/// Returns the rows of a report of a trace.
+fn rows(trace: &Path) -> Vec<Value> {
+    rows_of(&shown(trace, "report"))
+}
+
+fn info(trace: &Path) -> Value {
+    serde_json::from_str(&shown(trace, "info")).expect("JSON")
+}
+
+fn shown(trace: &Path, what: &str) -> String {
     let run = calltap_run(&[what, "-i", &trace.to_string_lossy(), "--format", "json"]);
     assert!(run.status.success(), "{what}: {}", run.stderr);
-    serde_json::from_str(&run.stdout).expect("JSON")
+    run.stdout
 }
 
 fn program(build: &Build) -> Program {
@@ -142,9 +151,8 @@ fn filters_apply_at_conversion_and_other_calls_become_nops() {
         started.round();
         let (status, ..) = started.calltap.end();
         assert!(status.success());
-        let rows = view(&started.trace, "report");
+        let rows = rows(&started.trace);
         let calls = |name: &str| {
-            let rows = rows.as_array().expect("rows");
             rows.iter().find(|row| row["function"] == name).and_then(|row| row["calls"].as_u64()).unwrap_or(0)
         };
         assert_eq!(calls("late"), 0);
@@ -318,7 +326,7 @@ fn more_first_calls_than_records_are_skipped_and_found_again() {
     assert_eq!(started.converted(), FUNCTIONS);
     let (status, ..) = started.calltap.end();
     assert!(status.success());
-    let events = view(&started.trace, "info")["calls"]["entered"].as_u64();
+    let events = info(&started.trace)["calls"]["entered"].as_u64();
     assert_eq!(events, Some(10_240 + 10_496 + 10_752 + 11_000));
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Busy {
     seen: BTreeSet<String>,
     /// Functions of which a note says that they are not traced.
     told: BTreeSet<String>,
+    /// Functions of which the trace says that they are not watched.
+    unwatched: BTreeSet<String>,
 }
 
 impl Planner<'_> {
@@ -117,10 +119,10 @@ impl Planner<'_> {
     fn tell_busy(&mut self, index: u32, records: &mut Vec<Metadata>) {
         let now = self.event_ticks();
         let Some(process) = self.processes.get_mut(&index) else { return };
-        let waiting = process.waiting_to_be_traced();
+        let (waiting, unwatched) = (process.waiting_functions(false), process.waiting_functions(true));
         let never: Vec<String> = waiting.difference(&process.busy.told).cloned().collect();
-        let Busy { seen, told } =
-            std::mem::replace(&mut process.busy, Busy { told: waiting, ..Busy::default() });
+        let next = Busy { told: waiting, unwatched: unwatched.clone(), ..Busy::default() };
+        let Busy { seen, told, unwatched: before } = std::mem::replace(&mut process.busy, next);
         let on = || process.modules.iter().flat_map(ProcessModule::names_on);
         let late: Vec<String> = match seen.is_empty() && told.is_empty() {
             true => Vec::new(),
@@ -131,7 +133,15 @@ impl Planner<'_> {
         for (functions, until, what) in [(never, None, NOT_TRACED), (late, Some(now), LATE)] {
             if let Some(text) = not_free(&functions, what) {
                 self.warnings.push(text);
-                records.push(Record::Busy(calltap_trace::Busy { functions, until }).into());
+                records.push(Record::Busy(calltap_trace::Busy { functions, until, watched: false }).into());
+            }
+        }
+        let watched = |functions: Vec<String>, until| calltap_trace::Busy { functions, until, watched: true };
+        let never = unwatched.difference(&before).cloned().collect();
+        let late = before.difference(&unwatched).cloned().collect();
+        for busy in [watched(never, None), watched(late, Some(now))] {
+            if !busy.functions.is_empty() {
+                records.push(Record::Busy(busy).into());
             }
         }
     }
@@ -139,7 +149,7 @@ impl Planner<'_> {
     /// Notes which functions of a process wait until no thread is inside them.
     pub(super) fn note_busy(&mut self, index: u32) {
         if let Some(process) = self.processes.get_mut(&index) {
-            process.busy.seen = process.waiting_to_be_traced();
+            process.busy.seen = process.waiting_functions(false);
         }
     }
 
