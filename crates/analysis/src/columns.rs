@@ -2,12 +2,15 @@
 
 use crate::colours;
 use calltap_names::fitted;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// Characters between columns.
 const GAP: usize = 2;
 /// Characters reserved for the last column, which holds names, if its cells are that long.
 const NAMES: usize = 32;
+/// Characters that names get before columns which the user has named.
+const MIN_NAMES: usize = 12;
 
 /// Returns the width of each column in characters.
 fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
@@ -23,9 +26,37 @@ pub(crate) struct Fitting<'a> {
     /// Characters of a line; None: no limit.
     pub(crate) width: Option<usize>,
     /// Groups of columns that are left out where names do not fit, the first one first.
-    pub(crate) leavable: &'a [Vec<usize>],
+    pub(crate) leavable: &'a [Leavable],
     /// Flags that show all columns.
     pub(crate) flags: &'a str,
+}
+
+/// A group of columns that may be left out.
+pub(crate) struct Leavable {
+    columns: Vec<usize>,
+    /// Whether the user has named them.
+    is_named: bool,
+}
+
+impl Leavable {
+    /// Returns columns that are left out where names do not fit, or where different names would
+    /// look the same.
+    pub(crate) fn usual(columns: Vec<usize>) -> Leavable {
+        Leavable { columns, is_named: false }
+    }
+
+    /// Returns columns that the user has named.
+    pub(crate) fn named(columns: Vec<usize>) -> Leavable {
+        Leavable { columns, is_named: true }
+    }
+}
+
+/// Whether names that differ still differ when they are [fitted].
+fn are_told_apart(rows: &[Vec<String>], room: usize) -> bool {
+    let names: BTreeSet<&str> = rows.iter().filter_map(|row| row.last()).map(String::as_str).collect();
+    let shown: BTreeSet<String> =
+        names.iter().map(|name| colours::map(name, |name| fitted(name, room))).collect();
+    shown.len() == names.len()
 }
 
 /// Writes a table as [`write`](fn@write) does. Where names do not fit, columns are left out, and a
@@ -37,18 +68,19 @@ pub(crate) fn write_fitting(
     rows: Vec<Vec<String>>,
     Fitting { width, leavable, flags }: Fitting<'_>,
 ) -> io::Result<()> {
-    let mut widths = widths(titles, &rows);
-    if let Some(names) = widths.last_mut() {
-        *names = NAMES.min(*names);
-    }
-    let mut used: usize = widths.iter().map(|width| width + GAP).sum();
+    let widths = widths(titles, &rows);
+    let longest = widths.last().copied().unwrap_or(0);
+    let mut used: usize = widths.iter().map(|width| width + GAP).sum::<usize>() - longest;
     let mut left_out: Vec<usize> = Vec::new();
-    for group in leavable {
-        if width.is_none_or(|width| used <= width + GAP) {
+    for Leavable { columns, is_named } in leavable {
+        let Some(width) = width else { break };
+        let room = (width + GAP).saturating_sub(used);
+        let wanted = if *is_named { MIN_NAMES } else { NAMES };
+        if room >= longest || room >= wanted && (*is_named || are_told_apart(&rows, room)) {
             break;
         }
-        used -= group.iter().map(|at| widths[*at] + GAP).sum::<usize>();
-        left_out.extend(group);
+        used -= columns.iter().map(|at| widths[*at] + GAP).sum::<usize>();
+        left_out.extend(columns);
     }
     left_out.sort_unstable();
     let stays = |at: &usize| !left_out.contains(at);
@@ -58,9 +90,9 @@ pub(crate) fn write_fitting(
     let kept: Vec<&str> = (0..titles.len()).filter(stays).map(|at| titles[at]).collect();
     let mut rows: Vec<Vec<String>> = rows.into_iter().map(keep).collect();
     if let Some(width) = width {
-        let others = used - widths.last().map_or(0, |names| names + GAP);
+        let room = (width + GAP).saturating_sub(used);
         let names = rows.iter_mut().filter_map(|row| row.last_mut());
-        names.for_each(|name| *name = colours::map(name, |name| fitted(name, width.saturating_sub(others))));
+        names.for_each(|name| *name = colours::map(name, |name| fitted(name, room)));
     }
     write(out, &kept, (0..numbers).filter(stays).count(), &rows)?;
     if !left_out.is_empty() {

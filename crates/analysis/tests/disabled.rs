@@ -1,6 +1,6 @@
 //! Tests that every view reports the functions disabled by the overhead limit first.
 
-use crate::common::{output, recording};
+use crate::common::{output, recording, rows};
 use calltap_analysis::{MemorySource, diff, disabled, graph, info, replay, report};
 use calltap_trace::{DisabledByLimit, SiteId};
 
@@ -57,8 +57,8 @@ fn rows_for_programs_say_of_which_functions_calls_are_missing() {
         collected.write(report::Format::Json, out).unwrap();
         Ok(())
     });
-    let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let disabled: Vec<(&str, bool)> = rows
+    let listed: serde_json::Value = serde_json::from_str(&rows(&json)).unwrap();
+    let disabled: Vec<(&str, bool)> = listed
         .as_array()
         .unwrap()
         .iter()
@@ -67,7 +67,7 @@ fn rows_for_programs_say_of_which_functions_calls_are_missing() {
     assert_eq!(disabled, [("main", false), ("leaf", true)]);
     let options = graph::Options { json: true, ..graph::Options::default() };
     let graph = output(|out| graph::write(&source, &options, out, None));
-    let nodes: serde_json::Value = serde_json::from_str(&graph).unwrap();
+    let nodes: serde_json::Value = serde_json::from_str(&rows(&graph)).unwrap();
     let is_disabled =
         |node: &serde_json::Value| (node["function"].clone(), node["disabled_by_limit"] == true);
     let nodes: Vec<_> =

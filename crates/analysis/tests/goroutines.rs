@@ -1,6 +1,6 @@
 //! Tests of the list of goroutines.
 
-use crate::common::{output, recording};
+use crate::common::{output, recording, rows};
 use calltap_analysis::goroutines::{Options, write};
 use calltap_analysis::report::Format;
 use calltap_analysis::{MemorySource, Source};
@@ -33,7 +33,8 @@ fn text(source: &dyn Source) -> String {
 
 fn json(source: &dyn Source, limit: usize) -> serde_json::Value {
     let options = Options { limit: Some(limit), ..Options::default() };
-    serde_json::from_str(&output(|out| write(source, options, Format::Json, out, None))).expect("JSON")
+    let json = output(|out| write(source, options, Format::Json, out, None));
+    serde_json::from_str(&rows(&json)).expect("JSON")
 }
 
 const CALLS: &str = "a: E main @1ms; X main @90ms

@@ -1,6 +1,6 @@
 //! Tests of `report`.
 
-use crate::common::{output, recording, same};
+use crate::common::{output, recording, rows, same};
 use calltap_analysis::report::{Column, Format, Options, write};
 use calltap_analysis::{MemorySource, Word};
 use calltap_trace::{Loss, ThreadId};
@@ -235,7 +235,7 @@ fn by_thread() {
     ",
     );
     same(
-        &report(&recording(TWO_THREADS), &options, Format::Json),
+        &rows(&report(&recording(TWO_THREADS), &options, Format::Json)),
         r#"
         [
         {"function":"main","module":"app","thread":"main","tid":100,"calls":1,"total_ns":100,"self_ns":75,"avg_ns":100,"min_ns":100,"max_ns":100,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
@@ -270,7 +270,7 @@ fn a_counter_clock_shows_no_times() {
     ",
     );
     same(
-        &report(&source, &Options::default(), Format::Json),
+        &rows(&report(&source, &Options::default(), Format::Json)),
         r#"
         [
         {"function":"f","module":"app","calls":1,"total_ns":null,"self_ns":null,"avg_ns":null,"min_ns":null,"max_ns":null,"stdev_ns":null,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
@@ -346,7 +346,7 @@ fn names_with_commas_and_quotes() {
     "#,
     );
     same(
-        &report(&recording(CPP), &Options::default(), Format::Json),
+        &rows(&report(&recording(CPP), &Options::default(), Format::Json)),
         r#"
         [
         {"function":"std::swap<int>(int&, int&)","module":"app","calls":1,"total_ns":50,"self_ns":40,"avg_ns":50,"min_ns":50,"max_ns":50,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
@@ -393,7 +393,7 @@ fn nothing_recorded() {
         TOTAL  SELF  CALLS  AVG  MIN  MAX  STDEV  MODULE  FUNCTION
     ",
     );
-    same(&report(&recording(""), &Options::default(), Format::Json), "[]");
+    same(&rows(&report(&recording(""), &Options::default(), Format::Json)), "[]");
 }
 
 /// Makes a hundred calls of 1, 2, ... 100 us, and one of a second.
@@ -426,7 +426,7 @@ fn percentiles_are_columns_one_can_ask_for_and_sort_by() {
     );
     let sorted = Options { sort: Column::P50, limit: Some(1), ..Options::default() };
     let json: serde_json::Value =
-        serde_json::from_str(&report(&spread(), &sorted, Format::Json)).expect("JSON");
+        serde_json::from_str(&rows(&report(&spread(), &sorted, Format::Json))).expect("JSON");
     assert_eq!(
         (&json[0]["function"], &json[0]["p50_ns"], &json[0]["calls"]),
         (&"g".into(), &1_000_000_000.into(), &1.into())
@@ -465,4 +465,12 @@ fn without_times_there_are_no_percentiles() {
             1  app     f
     ",
     );
+}
+
+#[test]
+fn the_page_about_columns_has_all_in_their_order() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/report.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert_eq!(rows.collect::<Vec<_>>(), Column::NAMES);
 }

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     arguments.refuse_empty_names(name)?;
     arguments.refuse_flags_alone(name)?;
-    arguments.refuse_output_over_input()?;
+    arguments.refuse_output_over_input(name)?;
     if let Some(path) = arguments.path("patch-log") {
         calltap_process::memory::patch_log::keep_patch_log(&path)
             .with_context(|| path.display().to_string())?;

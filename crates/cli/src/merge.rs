@@ -42,6 +42,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             imported.push(directory);
             reader
         };
+        for complaint in reader.complaints() {
+            tell!("calltap: {name}: {complaint}");
+        }
         recordings.push(Recording { name, reader });
     }
     let joined = join(&recordings, Others::Kept, output.path()).map_err(|error| anyhow!("{error}"));

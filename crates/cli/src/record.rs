@@ -331,7 +331,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
     let totals = outcome.session.totals;
     let lost = totals.lost_entries + totals.lost_exits;
-    let processes = match totals.processes {
+    let processes = match totals.processes.saturating_sub(totals.executed) {
         0 | 1 => String::new(),
         n => format!(" of {n} processes"),
     };

@@ -210,6 +210,7 @@ impl View<'_> {
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
             colour: output::is_coloured(self.arguments),
+            width: output::line_width(self.arguments),
             no_sched: self.arguments.is_set("no-sched"),
             within_calls: part::chooses_calls(self.arguments),
             time: part::stamp(self.source, self.arguments)?,

@@ -67,6 +67,8 @@ pub struct Totals {
     pub threads: u32,
     /// Processes seen.
     pub processes: u32,
+    /// How many of them are programs that another of them has executed.
+    pub executed: u32,
     /// Calls that happened and are not in the trace.
     pub lost_entries: u64,
     /// Returns that happened and are not in the trace.

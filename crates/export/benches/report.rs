@@ -10,6 +10,17 @@ const EVENTS: u64 = 16_000_000;
 const BATCH: u64 = 8_000;
 const SITES: u32 = 2_000;
 
+/// Returns a generator of numbers, the same in every run.
+fn random() -> impl FnMut() -> u64 {
+    let mut seed = 0x1234_5678_9abc_def1_u64;
+    move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    }
+}
+
 /// Makes a program that moves up and down its call stack; functions are called unevenly often, as
 /// in real programs.
 fn synthetic(threads: u32) -> MemorySource {
@@ -20,6 +31,7 @@ fn synthetic(threads: u32) -> MemorySource {
         parent: None,
         forked: false,
         resumed: false,
+        executed: false,
         comm: "bench".into(),
     });
     for id in 0..SITES {
@@ -49,13 +61,7 @@ fn synthetic(threads: u32) -> MemorySource {
         };
         source.meta.threads.push(thread);
     }
-    let mut seed = 0x1234_5678_9abc_def1_u64;
-    let mut random = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
+    let mut random = random();
     let mut stacks = vec![Vec::new(); threads as usize];
     let batch = BATCH.min(EVENTS / u64::from(threads));
     for number in 0..EVENTS / batch {

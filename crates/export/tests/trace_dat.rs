@@ -366,6 +366,7 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
         parent: Some(0),
         forked: false,
         resumed: false,
+        executed: false,
         comm: "next".into(),
     });
     let range = (0x400000, 0x500000);

@@ -95,6 +95,7 @@ fn trace(scratch: &Path) -> Result<Vec<u8>> {
         parent: None,
         forked: false,
         resumed: false,
+        executed: false,
         comm: comm.clone(),
     }))?;
     writer.record(&Record::Thread(Thread {

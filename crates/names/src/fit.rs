@@ -14,11 +14,10 @@ pub fn fitted(name: &str, width: usize) -> String {
     if length(name) <= width {
         return name.to_owned();
     }
-    let Some((of, rest)) = implementation(name).filter(|_| width >= MIN_WIDTH) else {
+    let Some([of, of_trait, own]) = implementation(name).filter(|_| width >= MIN_WIDTH) else {
         return fitted_path(name, width);
     };
-    let [of, rest] = [of, rest].map(without_modules);
-    let (of_trait, own) = rest.split_at(rest.rfind(">::").unwrap_or(0));
+    let [of, of_trait] = [of, of_trait].map(without_modules);
     let whole = format!("<{of}{of_trait}{own}");
     if length(&whole) <= width {
         return whole;
@@ -34,28 +33,28 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Returns the type of the implementation that a function belongs to, and what follows the type, as
-/// ` as Trait>::function`.
-fn implementation(name: &str) -> Option<(&str, &str)> {
+/// Splits the name of a trait's function, `<T as Trait>::function`, into `T`, ` as Trait` and the
+/// rest.
+pub(crate) fn implementation(name: &str) -> Option<[&str; 3]> {
     let inside = name.strip_prefix('<')?;
-    let mut depth = 0;
+    let (mut depth, mut of) = (0, None);
     for (at, character) in inside.char_indices() {
         match character {
             '<' | '(' | '[' => depth += 1,
             ')' | ']' => depth -= 1,
             '>' if !inside[..at].ends_with('-') => depth -= 1,
-            ' ' if depth == 0 && inside[at..].starts_with(" as ") => return Some(inside.split_at(at)),
+            ' ' if depth == 0 && inside[at..].starts_with(" as ") => of = of.or(Some(at)),
             _ => {}
         }
         if depth < 0 {
-            return None;
+            return of.map(|of| [&inside[..of], &inside[of..at], &inside[at..]]);
         }
     }
     None
 }
 
 /// Returns a text without the modules of its paths: `&mut a::b::C<d::E>` as `&mut C<E>`.
-fn without_modules(text: &str) -> String {
+pub(crate) fn without_modules(text: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("::") {
@@ -141,6 +140,6 @@ mod tests {
         check("<&mut a::b::C as core::ops::Fn<(a::D,)>>::call", 30, "<&mut C as Fn<(D,)>>::call");
         check("<a::b::C>::function_of_type", 24, "\u{2026}b::C>::function_of_type");
         check("<fn(a::B) -> a::C as a::D>::e", 24, "<fn(B) -> C as D>::e");
-        check("<a::B as c::D<dyn e::F>>::long_name::{closure#0}", 24, "\u{2026}B>::long_name::{closure#0}");
+        check("<a::B as c::D<dyn e::F>>::long_name::{closure#0}", 24, "\u{2026}:long_name::{closure#0}");
     }
 }

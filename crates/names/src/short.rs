@@ -1,5 +1,6 @@
 //! Shortens the names in a table to what distinguishes them.
 
+use crate::fit::without_modules;
 use crate::path::{Part, parts};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -7,11 +8,16 @@ use std::collections::{HashMap, HashSet};
 /// Level of detail of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Detail {
+    /// As [`Detail::Path`], and a trait's function without the modules of its type and trait.
+    Types,
     /// The path without template arguments and argument lists.
     Path,
     /// The path with argument lists.
     Arguments,
 }
+
+/// The levels of a short name, the shortest first.
+const DETAILS: [Detail; 3] = [Detail::Types, Detail::Path, Detail::Arguments];
 
 /// A set of names, and the shortest form of each that no other name has: without template arguments
 /// (`<..>`, in Go `[..]`) and argument lists, with argument lists, or in full. Names that are not
@@ -29,16 +35,15 @@ impl ShortNames {
         if !self.names.insert(name.to_owned()) {
             return;
         }
-        let forms = [Detail::Path, Detail::Arguments].map(|detail| fold(name, detail));
-        let [path, arguments] = &forms;
-        for form in forms.iter().take(if path == arguments { 1 } else { 2 }) {
-            *self.forms.entry(form.clone()).or_default() += 1;
+        let forms: HashSet<String> = DETAILS.map(|detail| fold(name, detail)).into();
+        for form in forms {
+            *self.forms.entry(form).or_default() += 1;
         }
     }
 
     /// Returns the shortest distinguishing form of a name.
     pub fn of(&self, name: &str) -> String {
-        let mut forms = [Detail::Path, Detail::Arguments].into_iter().map(|detail| fold(name, detail));
+        let mut forms = DETAILS.into_iter().map(|detail| fold(name, detail));
         let is_its_own = |form: &String| self.forms.get(form).is_none_or(|names| *names == 1);
         forms.find(is_its_own).unwrap_or_else(|| name.to_owned())
     }
@@ -75,6 +80,7 @@ pub fn last_parts(name: &str, word: &str) -> String {
     if word.contains(['<', '(']) {
         return name.to_owned();
     }
+    let name = name.split(" [clone ").next().unwrap_or(name);
     let (short, count) = (fold(name, Detail::Path), word.split("::").count());
     let parts: Vec<&str> = short.split("::").collect();
     parts[parts.len().saturating_sub(count)..].join("::")
@@ -91,6 +97,7 @@ fn fold(name: &str, detail: Detail) -> String {
     let show = |part: &Part| {
         let base = &name[part.base.clone()];
         let base = match base.strip_prefix('<').and_then(|inner| inner.strip_suffix('>')) {
+            Some(inner) if detail == Detail::Types => format!("<{}>", without_modules(&fold_type(inner))),
             Some(inner) => format!("<{}>", fold_type(inner)),
             None => base.to_owned(),
         };
@@ -155,6 +162,7 @@ mod tests {
         check("net::Srv::handle(int)", "handel(int)", "net::Srv::handle(int)");
         check("std::vector<int>::push_back(int const&)", "pushback", "push_back");
         check("malloc", "mallok", "malloc");
+        check("Srv::handle(int) [clone .isra.0]", "Handle", "handle");
     }
 
     #[test]
@@ -177,7 +185,9 @@ mod tests {
             ("compute<int>(long)", "compute<int>(long)"),
             ("compute<char>(long)", "compute<char>(long)"),
             ("std::operator<< <char>(int)", "std::operator<<<..>"),
-            ("<app::Job<u8> as core::Task<T>>::run", "<app::Job<..> as core::Task<..>>::run"),
+            ("<app::Job<u8> as core::Task<T>>::run", "<Job<..> as Task<..>>::run"),
+            ("<app::a::Job as core::Drop>::drop", "<app::a::Job as core::Drop>::drop"),
+            ("<app::b::Job as core::Drop>::drop", "<app::b::Job as core::Drop>::drop"),
             ("app::parse::<u8, fn(u8) -> u8>", "app::parse<..>"),
             ("f(int) [clone .cold]", "f [clone .cold]"),
             ("main.pair[go.shape.struct { main.a int },go.shape.[]int]", "main.pair[..]"),

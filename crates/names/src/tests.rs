@@ -1,6 +1,8 @@
 //! Tests of the rule in docs/reference/names.md.
 
 use crate::function::FunctionNames;
+use crate::is_named;
+use crate::module::ModuleNames;
 use crate::set::GlobSet;
 use crate::word::{Word, selects, split_list};
 use proptest::prelude::*;
@@ -252,4 +254,38 @@ fn thousands_of_names_are_looked_up() {
     // Comparing each function with each word would take 400 million comparisons, for minutes.
     assert!((0..20_000).all(|n| set.has(&FunctionNames::new([mangled(n).as_str()], None))));
     assert!(!symbols.iter().any(|symbol| set.has(&FunctionNames::new([symbol.as_str()], None))));
+}
+
+#[test]
+fn names_of_sources_and_of_tables_are_words() {
+    let handle = "_ZN3Srv6handleERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+    let vector = "_ZNSt6vectorIiSaIiEEC2ERKS1_";
+    let is = |word: &str, symbol: &str| {
+        let module = ModuleNames::from("libapp.so.3");
+        is_named(&Word::new(word), std::iter::once(symbol), Some(module))
+    };
+    for word in [
+        "Srv::handle(std::string const&)",
+        "handle(std::string const&)",
+        "libapp:Srv::handle(std::string const&)",
+        "/usr/lib/libapp.so.3:*handle*",
+        "/usr/lib/libapp.so.3:handle",
+    ] {
+        assert!(is(word, handle), "{word}");
+    }
+    for word in ["Srv::handle(std::string)", "handle(my::std::string const&)", "/usr/lib/libother.so:handle"]
+    {
+        assert!(!is(word, handle), "{word}");
+    }
+    let run = "_ZN47_$LT$app..Job$u20$as$u20$core..future..Task$GT$3run17h0123456789abcdefE";
+    for word in ["<Job as Task>::run", "<app::Job as core::future::Task>::run", "<Job<..> as Task<..>>::run"]
+    {
+        assert!(is(word, run), "{word}");
+    }
+    for word in ["<Job as Other>::run", "<Other as Task>::run", "<Job as Task>::walk"] {
+        assert!(!is(word, run), "{word}");
+    }
+    for word in ["std::vector<..>::vector", "vector<..>::vector", "std::vector::vector"] {
+        assert!(is(word, vector), "{word}");
+    }
 }

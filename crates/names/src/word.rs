@@ -5,6 +5,8 @@ use crate::function::{FunctionNames, Shape};
 use crate::glob::Glob;
 use crate::module::ModuleNames;
 
+/// Template arguments that a table has left out.
+const FOLDED: &str = "<..>";
 /// Separates a function from its module, as in ftrace.
 const MOD: &str = ":mod:";
 
@@ -26,6 +28,51 @@ pub struct Word {
     pub(crate) dotted: Option<dotted::LastParts>,
     /// The word without an ending that the names of some functions do not have.
     bare: Option<(Ending, Box<Word>)>,
+    /// The word with the types that its aliases stand for.
+    spelled_out: Option<Box<Word>>,
+    /// Of `<T as Trait>::function`, `T::function` and `Trait::function`: both name it.
+    qualified: Option<Box<[Word; 2]>>,
+}
+
+/// Splits the name of a trait's function into its names by the type and by the trait.
+fn qualified(pattern: &str) -> Option<Box<[Word; 2]>> {
+    let [of, of_trait, own] = crate::fit::implementation(pattern)?;
+    let (of_trait, own) = (of_trait.strip_prefix(" as ")?, own.strip_prefix('>')?);
+    Some(Box::new([of, of_trait].map(|path| Word::new(&format!("{path}{own}")))))
+}
+
+/// Types by the names that sources have, and as demangled names have them.
+const ALIASES: [(&str, &str); 2] = [
+    ("std::string", "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"),
+    ("std::string_view", "std::basic_string_view<char, std::char_traits<char> >"),
+];
+
+/// Replaces aliases of types in argument lists and template arguments. None if there are none.
+fn spell_out(pattern: &str) -> Option<String> {
+    let inside = pattern.find(['(', '<'])?;
+    let (mut text, mut rest) = (pattern[..inside].to_owned(), &pattern[inside..]);
+    let mut is_changed = false;
+    while !rest.is_empty() {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let found = ALIASES.iter().find(|(alias, _)| {
+            rest.strip_prefix(alias)
+                .is_some_and(|behind| !text.ends_with(is_part) && !behind.starts_with(is_part))
+        });
+        let length = match found {
+            Some((alias, whole)) => {
+                text.push_str(whole);
+                is_changed = true;
+                alias.len()
+            }
+            None => {
+                let first = rest.chars().next().unwrap_or_default();
+                text.push(first);
+                first.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    is_changed.then_some(text)
 }
 
 /// Whether a list of words selects a function: the last word that names it decides. A list that
@@ -90,9 +137,13 @@ impl Word {
                 short: None,
                 dotted: None,
                 bare: None,
+                spelled_out: None,
+                qualified: None,
             };
         }
-        let (module, pattern) = split(text);
+        // Tables fold template arguments to `<..>`: these may be any.
+        let unfolded = text.replace(FOLDED, "");
+        let (module, pattern) = split(&unfolded);
         let raw = module.is_some().then(|| Glob::new(text));
         // A pattern for all names needs no shape.
         let short = Shape::of(pattern)
@@ -100,7 +151,10 @@ impl Word {
             .map(|(shape, text)| (shape, Glob::new(&text)));
         let bare = Ending::split(text).map(|(ending, name)| (ending, Box::new(Word::new(name))));
         let (whole, dotted) = (Glob::new(pattern), dotted::LastParts::of(pattern));
-        Word { text: text.to_owned(), excludes: false, raw, module, whole, short, dotted, bare }
+        let spelled_out = spell_out(&unfolded).map(|text| Box::new(Word::new(&text)));
+        let qualified = qualified(pattern);
+        let (text, excludes) = (text.to_owned(), false);
+        Word { text, excludes, raw, module, whole, short, dotted, bare, spelled_out, qualified }
     }
 
     /// Compiles a word of a list, in which `!` in front excludes functions.
@@ -143,7 +197,11 @@ impl Word {
 
     /// Whether names are looked up in tables instead of being compared with the word.
     pub(crate) fn is_looked_up(&self) -> bool {
-        self.is_exact() && self.module.is_none() && self.bare.is_none()
+        self.is_exact()
+            && self.module.is_none()
+            && self.bare.is_none()
+            && self.spelled_out.is_none()
+            && self.qualified.is_none()
     }
 
     /// Whether the word names a module.
@@ -164,12 +222,16 @@ impl Word {
         if self.bare.as_ref().is_some_and(|(ending, bare)| ending.is_of(function) && bare.matches(function)) {
             return true;
         }
+        if self.spelled_out.as_ref().is_some_and(|word| word.matches(function)) {
+            return true;
+        }
         self.is_in(function)
             && (function.whole().any(|name| self.whole.matches(name))
                 || self
                     .dotted
                     .as_ref()
                     .is_some_and(|dotted| function.symbols().any(|name| dotted.is_of(name)))
+                || self.qualified.as_ref().is_some_and(|both| both.iter().all(|word| word.matches(function)))
                 || self.short.as_ref().is_some_and(|(shape, glob)| {
                     function.spelled(*shape).any(|name| glob.matches(&name))
                         || !self.is_exact() && function.spelled_longer(*shape).any(|name| glob.matches(&name))
@@ -232,7 +294,9 @@ fn split(word: &str) -> (Option<Module>, &str) {
     match colon {
         // A colon in brackets is part of a name, `f[abi:cxx11]`, or of a class.
         Some(at) if !word[..at].contains(['[', '(', '<', '{']) => {
-            (Some(Module { glob: Glob::new(&word[..at]), not: false }), or_all(&word[at + 1..]))
+            // A file may be named by its path.
+            let file = word[..at].rsplit('/').next().unwrap_or_default();
+            (Some(Module { glob: Glob::new(file), not: false }), or_all(&word[at + 1..]))
         }
         _ => (None, word),
     }

@@ -110,6 +110,9 @@ impl Candidates {
     /// Explains why nothing matches a word: the function exists and cannot be traced, it may be one
     /// of Python, or similar names. `python`: Python functions are selected.
     pub(crate) fn hint(&self, word: &Word, python: bool) -> String {
+        if !self.modules.iter().any(|module| word.may_be_in(Some(module.names()))) {
+            return "; no file of that name is loaded ('calltap info' lists those of a trace); --later waits until it is".to_owned();
+        }
         let exists = self
             .functions()
             .filter(|(function, _)| !function.is_traceable())

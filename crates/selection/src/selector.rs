@@ -205,6 +205,11 @@ impl Selector {
         self.rules.of(&|word| word.matches(&names), function.poll.as_ref(), known)
     }
 
+    /// Returns the globs of the functions of which values are named.
+    pub fn naming_values(&self) -> impl Iterator<Item = &Word> {
+        self.rules.naming()
+    }
+
     /// Whether the calls of a function are recorded on a condition.
     pub fn is_conditional(&self, function: &Function, module: ModuleNames<'_>) -> bool {
         // Names are demangled, which takes long for all functions of a large file.
@@ -329,6 +334,23 @@ impl Selector {
         };
         let may_exclude = |(filter, notrace): &(GlobSet, GlobSet)| !filter.is_empty() || !notrace.is_empty();
         self.filters.iter().any(may_exclude) && !is_chosen(true) && is_chosen(false)
+    }
+
+    /// Returns the words of notrace sets that take no function away from those that the filters
+    /// choose.
+    pub fn idle_exclusions(&self, candidates: &Candidates) -> Vec<String> {
+        let is_known =
+            !self.later && !self.python && self.filters.iter().any(|(_, notrace)| !notrace.is_empty());
+        let chosen = candidates.functions().filter(|(function, module)| {
+            is_known
+                && (function.kind() == SiteKind::Plt || function.is_traceable())
+                && self.choose_by(function, *module, false) != 0
+        });
+        let chosen: Vec<FunctionNames<'_>> =
+            chosen.map(|(function, module)| names_of(function, module)).collect();
+        let words = self.filters.iter().flat_map(|(_, notrace)| notrace.unmatched(chosen.iter()));
+        let words: BTreeSet<&str> = words.filter(|_| is_known).map(Word::text).collect();
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// Returns an error if the program should not be run at all, given the candidates at its start.

@@ -280,6 +280,7 @@ impl Gather {
             parent: None,
             forked: false,
             resumed: false,
+            executed: false,
             comm: UNKNOWN.to_owned(),
         });
         let known = meta.processes.len();

@@ -118,6 +118,9 @@ pub struct Process {
     /// front of the first event of its first thread.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
+    /// Whether it is the process of an earlier record, which has executed another program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub executed: bool,
     /// Command name.
     pub comm: String,
 }
@@ -266,6 +269,18 @@ impl Profile {
 }
 
 impl Meta {
+    /// Returns the process from which a process was forked, as it was then; `None` if the trace
+    /// does not have it. A process that executed another program has a row for each, and is not its
+    /// own parent.
+    pub fn parent_of(&self, process: &Process) -> Option<&Process> {
+        let above = |of: &Process| self.processes.get(of.parent? as usize).filter(|row| row.id < of.id);
+        let mut parent = above(process)?;
+        while parent.pid == process.pid {
+            parent = above(parent)?;
+        }
+        Some(parent)
+    }
+
     /// Returns the ending of calls that are open at the end.
     pub fn open_at_end(&self) -> Ending {
         match &self.end {

@@ -35,6 +35,7 @@ fn small(path: &Path) -> (Vec<u8>, Vec<Event>) {
             parent: None,
             forked: false,
             resumed: false,
+            executed: false,
             comm: "p".to_owned(),
         }))
         .unwrap();

@@ -14,6 +14,7 @@ fn history(limit: u64) -> History {
         parent: None,
         forked: false,
         resumed: false,
+        executed: false,
         comm: "app".into(),
     }));
     for id in 0..THREADS {

@@ -36,6 +36,7 @@ fn directory() -> Tracefs {
         parent: None,
         forked: false,
         resumed: false,
+        executed: false,
         comm: "sh".into(),
     }));
     tracefs.record(&Record::Module(Module {

@@ -71,6 +71,12 @@ impl Rules {
         self.arguments.iter().chain(&self.results).map(|rule| &rule.glob).chain(conditions)
     }
 
+    /// Returns the globs of the functions of which values are named.
+    pub fn naming(&self) -> impl Iterator<Item = &Word> {
+        let rules = self.arguments.iter().chain(&self.results);
+        rules.filter(|rule| !rule.items.is_empty()).map(|rule| &rule.glob)
+    }
+
     /// Compiles the program of a function; None if no value is read. `is`: whether a word matches
     /// the function's names.
     pub fn of(

@@ -2,7 +2,7 @@
 //! waited, how they ended.
 
 use super::{EndedCall, Function, QueryContext, Question};
-use crate::columns::{self, Fitting};
+use crate::columns::{self, Fitting, Leavable};
 use crate::futures::{End, FutureEvent, Joiner, Role, Row, Rows, Span, Waking};
 use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
@@ -284,7 +284,7 @@ impl Question for Futures {
         titles.extend(has_raised.then_some("Raised"));
         titles.push("Future");
         let mut text = Vec::new();
-        let leavable = LEAVABLE.map(|at| vec![at]);
+        let leavable = LEAVABLE.map(|at| Leavable::usual(vec![at]));
         let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--full-names" };
         let _ = columns::write_fitting(&mut text, &titles, titles.len() - 1, shown, fitting);
         String::from_utf8_lossy(&text).into_owned()

@@ -1,7 +1,7 @@
 //! The comparison as text.
 
 use super::{Diff, Measure, Row, Verdict, evidence, rule};
-use crate::columns::{self, Fitting};
+use crate::columns::{self, Fitting, Leavable};
 use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
 
@@ -88,11 +88,14 @@ impl Diff {
         titles.push("MODULE".to_owned());
         titles.push(if self.options.by_path { "PATH" } else { "FUNCTION" }.to_owned());
         let cells: Vec<Vec<String>> = rows.iter().map(|row| self.cells(row, &measures)).collect();
-        let width = self.options.width.filter(|_| self.options.columns.is_empty());
+        let width = self.options.width;
+        let is_chosen = !self.options.columns.is_empty();
+        let measure = if is_chosen { Leavable::named } else { Leavable::usual };
         // Columns between numbers and names are left out first, then measures, from the last to the
         // second.
-        let mut leavable: Vec<Vec<usize>> = (numbers..titles.len() - 1).rev().map(|at| vec![at]).collect();
-        leavable.extend((3..numbers).step_by(3).rev().map(|at| (at..at + 3).collect()));
+        let between = (numbers..titles.len() - 1).rev().map(|at| Leavable::usual(vec![at]));
+        let mut leavable: Vec<Leavable> = between.collect();
+        leavable.extend((3..numbers).step_by(3).rev().map(|at| measure((at..at + 3).collect())));
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let fitting = Fitting { width, leavable: &leavable, flags: "--columns, --full-names" };
         columns::write_fitting(out, &titles, numbers, cells, fitting)

@@ -2,7 +2,7 @@
 
 use super::{Goroutines, Row, Starter, States};
 use crate::bytes::push_csv;
-use crate::columns::{self, Fitting};
+use crate::columns::{self, Fitting, Leavable};
 use crate::head::facts::List;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
@@ -45,9 +45,9 @@ impl Goroutines {
         let numbers = titles.len();
         titles.push("FUNCTION");
         let cells = self.rows.iter().map(|row| self.cells(row, has_states, several)).collect();
-        let leavable: Vec<Vec<usize>> = ["FIRST", "CALLS", "UNKNOWN", "BLOCKED", "SEEN"]
+        let leavable: Vec<Leavable> = ["FIRST", "CALLS", "UNKNOWN", "BLOCKED", "SEEN"]
             .iter()
-            .filter_map(|title| Some(vec![titles.iter().position(|other| other == title)?]))
+            .filter_map(|title| Some(Leavable::usual(vec![titles.iter().position(|other| other == title)?])))
             .collect();
         let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--full-names" };
         columns::write_fitting(out, &titles, numbers, cells, fitting)?;

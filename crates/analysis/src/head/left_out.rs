@@ -42,7 +42,8 @@ pub fn lines(source: &dyn Source) -> String {
 }
 
 /// Returns a sentence about the functions that were never traced, one about those that were traced
-/// later than the others, and the same for functions to be watched. `since` converts ticks to nanoseconds since the beginning.
+/// later than the others, and the same for functions to be watched. `since` converts ticks to
+/// nanoseconds since the beginning.
 fn busy(busy: &[Busy], since: impl Fn(u64) -> u64) -> impl Iterator<Item = String> {
     const WHY: &str = "a thread may have been inside the code that the jumps overwrite";
     let (mut traced, mut watched) = (BTreeMap::new(), BTreeMap::new());

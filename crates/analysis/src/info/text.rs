@@ -160,12 +160,17 @@ fn clock(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn processes(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n{}:", counted(meta.processes.len() as u64, "process"))?;
+    let executed = meta.processes.iter().filter(|process| process.executed).count();
+    let processes = counted((meta.processes.len() - executed) as u64, "process");
+    match executed {
+        0 => writeln!(out, "\n{processes}:")?,
+        _ => writeln!(out, "\n{processes}, with {}:", counted(executed as u64, "executed program"))?,
+    }
     writeln!(out, "{:>8}  {:>8}  NAME", "PID", "PARENT")?;
     for process in &meta.processes {
-        let parent = process.parent.and_then(|parent| meta.processes.get(parent as usize));
-        let parent = parent.map_or_else(|| "-".to_owned(), |parent| parent.pid.to_string());
-        writeln!(out, "{:>8}  {parent:>8}  {}", process.pid, one_line(&process.comm))?;
+        let parent = meta.parent_of(process).map_or_else(|| "-".to_owned(), |parent| parent.pid.to_string());
+        let executed = if process.executed { " (executed)" } else { "" };
+        writeln!(out, "{:>8}  {parent:>8}  {}{executed}", process.pid, one_line(&process.comm))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::spent::Share;
 use super::waits::Wait;
 use super::{Closed, Effect, Options, SourceLine};
 use crate::bytes::push_decimal;
+use crate::colours;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::stamp::Stamp;
@@ -11,6 +12,7 @@ use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter};
 use crate::units::one_line;
 use crate::values::{self, FormattedValue, without_parameters};
+use calltap_names::fitted;
 use calltap_trace::{SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -45,6 +47,8 @@ pub(super) struct GraphText<'a> {
     tail: bool,
     time: Option<Stamp>,
     durations: bool,
+    /// Characters of a line, if names are fitted.
+    width: Option<usize>,
 }
 
 impl<'a> GraphText<'a> {
@@ -65,6 +69,7 @@ impl<'a> GraphText<'a> {
             tail: options.tail,
             time: options.time.filter(|_| source.has_time()),
             durations: source.has_time(),
+            width: options.width,
         }
     }
 
@@ -252,7 +257,18 @@ impl<'a> GraphText<'a> {
     fn function(&self, buffer: &mut Vec<u8>, site: SiteId, call: bool) {
         let known = self.functions.get(site.0 as usize).or(self.functions.last());
         let Some((text, length)) = known.map(|cell| cell.get_or_init(|| self.called(site))) else { return };
-        buffer.extend_from_slice(if call { text } else { &text[..*length] }.as_bytes());
+        let (name, parentheses) = text.split_at(*length);
+        let parentheses = if call { parentheses } else { "" };
+        // The name is followed by `() {`.
+        let room = self.width.map(|width| width.saturating_sub(used(buffer) + parentheses.len() + 2));
+        match room.filter(|room| colours::width(name) > *room) {
+            Some(room) => {
+                let has_list = fitted(name, room).ends_with(')');
+                buffer.extend_from_slice(colours::map(name, |name| fitted(name, room)).as_bytes());
+                buffer.extend_from_slice(if has_list { "" } else { parentheses }.as_bytes());
+            }
+            None => [name, parentheses].iter().for_each(|part| buffer.extend_from_slice(part.as_bytes())),
+        }
     }
 
     /// Returns a function's name with parentheses, and the length of the name alone.
@@ -317,6 +333,12 @@ impl<'a> GraphText<'a> {
             buffer.extend_from_slice(b"|  ");
         }
     }
+}
+
+/// Returns the number of characters of the last line in a buffer.
+fn used(buffer: &[u8]) -> usize {
+    let start = buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    colours::width(&String::from_utf8_lossy(&buffer[start..]))
 }
 
 /// Returns a call as `f(a=1, b=2)`, with the name in its colour.

@@ -53,6 +53,8 @@ pub struct Options {
     pub short_names: bool,
     /// Whether names in text have the colours of their modules, for a terminal.
     pub colour: bool,
+    /// Characters of a line: names of the graph layout that are longer are fitted. None: no limit.
+    pub width: Option<usize>,
     /// Returns the source line of a function, which the graph layout shows behind each call.
     pub source_line: Option<SourceLine>,
 }

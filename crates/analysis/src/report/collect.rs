@@ -68,7 +68,6 @@ fn collect_with<E: Extra>(
     let rows = rows.into_iter().map(|(_, row)| row).collect();
     let (head, facts) = (head(source, &totals), facts::of_view(source, &names, &totals));
     let (timed, by_thread, switched) = (source.has_time(), options.by_thread, source.has_switches());
-    let width = options.width.filter(|_| options.columns.is_empty());
     let (columns, sort, lines) = (options.all_columns(), options.sort, options.source_line.is_some());
     let chosen = !options.columns.is_empty();
     let colours = if options.colour { Colours::new(source.meta()) } else { Colours::default() };
@@ -85,7 +84,7 @@ fn collect_with<E: Extra>(
         columns,
         chosen,
         colours,
-        width,
+        width: options.width,
         sort,
     })
 }

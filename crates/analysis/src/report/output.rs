@@ -2,7 +2,7 @@
 
 use super::{Column, Format, Report, Row};
 use crate::bytes::push_csv;
-use crate::columns::{self, Fitting};
+use crate::columns::{self, Fitting, Leavable};
 use crate::head::disabled;
 use crate::head::facts::List;
 use crate::units::{counted, one_line};
@@ -31,11 +31,16 @@ impl Report {
         titles.extend(["MODULE", "FUNCTION"].map(str::to_owned));
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row, &shown)).collect();
-        let leavable: Vec<Vec<usize>> = Column::leavable()
-            .into_iter()
-            .filter(|column| *column != self.sort)
-            .filter_map(|column| Some(vec![titles.iter().position(|title| *title == column.title())?]))
-            .collect();
+        let place = |column: &Column| titles.iter().position(|title| *title == column.title());
+        let usual = |column: Column| Some(Leavable::usual(vec![place(&column)?]));
+        let named = |column: &Column| Some(Leavable::named(vec![place(column)?]));
+        let leavable: Vec<Leavable> = if self.chosen {
+            let others = shown.iter().rev().filter(|column| **column != self.sort);
+            usual(Column::Module).into_iter().chain(others.filter_map(named)).collect()
+        } else {
+            let columns = Column::leavable().into_iter();
+            columns.filter(|column| *column != self.sort).filter_map(usual).collect()
+        };
         let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--columns, --full-names" };
         columns::write_fitting(out, &titles, shown.len(), cells, fitting)?;
         if self.cut > 0 {

@@ -19,6 +19,7 @@ pub fn recording(text: &str) -> MemorySource {
         parent: None,
         forked: false,
         resumed: false,
+        executed: false,
         comm: "app".into(),
     });
     source.meta.modules.push(Module {
@@ -119,6 +120,16 @@ pub fn output(view: impl FnOnce(&mut dyn std::io::Write) -> Result<(), Error>) -
     let mut out = Vec::new();
     view(&mut out).unwrap();
     String::from_utf8(out).unwrap()
+}
+
+/// Returns the list of rows, in JSON that ends with it.
+pub fn rows(json: &str) -> String {
+    let _: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    let (_, rows) = ["\"functions\":", "\"nodes\":", "\"goroutines\":"]
+        .iter()
+        .find_map(|key| json.split_once(key))
+        .expect("a list");
+    rows.trim_end().trim_end_matches('}').to_owned()
 }
 
 /// Compares texts. The expected one is indented by four more than its last line, the one with the

@@ -134,8 +134,10 @@ impl Arguments {
         }
     }
 
-    /// Refuses an output that would replace a file which the command reads.
-    pub fn refuse_output_over_input(&self) -> anyhow::Result<()> {
+    /// Refuses an output that would replace a file which the command reads, or a trace by something
+    /// else.
+    pub fn refuse_output_over_input(&self, command: &str) -> anyhow::Result<()> {
+        let makes_traces = ["record", "attach", "snapshot", "import", "merge"].contains(&command);
         let read: Vec<OsString> =
             ["operand", "input", "base", "program"].iter().flat_map(|name| self.words(name)).collect();
         // Without the flag, a trace of the default name is kept as `calltap.data.old`.
@@ -144,6 +146,12 @@ impl Arguments {
             if read.iter().any(|word| is_same_file(Path::new(word), &path)) {
                 anyhow::bail!(
                     "--{flag} {}: the command reads this file, and its output would replace it: name another file",
+                    path.display()
+                );
+            }
+            if !makes_traces && calltap_trace::TraceReader::is_trace(&path) {
+                anyhow::bail!(
+                    "--{flag} {0}: this is a trace, and the output would replace it: name another file, or the trace before the options ('calltap {command} {0}')",
                     path.display()
                 );
             }

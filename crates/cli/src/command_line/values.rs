@@ -133,6 +133,8 @@ mod tests {
         assert_eq!(size("2MiB").unwrap(), 2 << 20);
         assert_eq!(time("100ms").unwrap(), Duration::from_millis(100));
         assert_eq!(time("2").unwrap(), Duration::from_secs(2));
+        assert_eq!(time("1.5m").unwrap(), Duration::from_secs(90));
+        assert_eq!(time("2h").unwrap(), Duration::from_secs(7200));
         assert_eq!(time("0.3s").unwrap(), Duration::from_millis(300));
         assert_eq!(time("1.50us").unwrap(), Duration::from_nanos(1500));
         assert_eq!(share("5%").unwrap(), Some(0.05));

@@ -156,7 +156,12 @@ fn exits_reason(function: &Function) -> Option<&Reason> {
 
 /// Returns a reason's text, empty without a reason.
 fn text_of(reason: Option<&Reason>) -> String {
-    reason.map(Reason::to_string).unwrap_or_default()
+    match reason {
+        Some(Reason::ColdPartOf { function }) => {
+            Reason::ColdPartOf { function: demangle(function) }.to_string()
+        }
+        _ => reason.map(Reason::to_string).unwrap_or_default(),
+    }
 }
 
 fn row_name(function: &Function, linker_names: bool) -> String {

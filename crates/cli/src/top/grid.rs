@@ -242,7 +242,7 @@ impl Grid {
         let filter = if self.filter.is_empty() { String::new() } else { format!("/{}  ", self.filter) };
         let (sort, turn) = (self.sort.name(), if is_several { "[ ]: process  " } else { "" });
         Line::from(format!(
-            " {paused}{filter}up/down: select  space: on/off  {turn}s: sort ({sort})  p: pause  /: filter  q: quit"
+            " {paused}{filter}q: quit  up/down: select  space: on/off  {turn}s: sort ({sort})  p: pause  /: filter"
         ))
     }
 }
@@ -373,7 +373,7 @@ mod tests {
             lines[2].split_whitespace().collect::<Vec<_>>().join(" "),
             "60.0 10 ns 10 ns 0.0 on app often"
         );
-        assert!(lines[3].starts_with(" up/down: select"), "{}", lines[3]);
+        assert!(lines[3].starts_with(" q: quit  up/down: select"), "{}", lines[3]);
         // A function's name is readable on a narrow screen, beside the longest state and module.
         let long = "a_function_with_a_name";
         grid.show(Some(Interval { rows: crate::top::rows_of(&[(long, 30, 10)]), ..Interval::default() }));

@@ -146,10 +146,10 @@ impl App {
         let said = if self.said.is_empty() { String::new() } else { format!("{}   ", self.said) };
         match self.view {
             View::Functions => format!(
-                " {said}{paused}{filter}2: timeline  up/down: choose  tab: callers, callees  enter: go there  s: sort  /: search  {live}q: quit"
+                " {said}{paused}{filter}q: quit  2: timeline  up/down: choose  tab: callers, callees  enter: go there  s: sort  /: search  {live}"
             ),
             View::Timeline => format!(
-                " {said}{paused}1: functions  left/right: pan  +/-: zoom  0: all  up/down: scroll  n/N: next, previous call  q: quit"
+                " {said}{paused}q: quit  1: functions  left/right: pan  +/-: zoom  0: all  up/down: scroll  n/N: next, previous call"
             ),
         }
     }

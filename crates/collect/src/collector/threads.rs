@@ -107,8 +107,11 @@ impl Collector<'_> {
                 self.find_new_threads();
             }
             let open = forked.and_then(|parent| self.open_at_fork(index, parent));
+            let mut executed = false;
             for (former, process) in (0..index).zip(&mut self.processes.joined) {
-                process.replaced |= self.shared.is_same_process(former, index);
+                let is_same = self.shared.is_same_process(former, index);
+                process.replaced |= is_same;
+                executed |= is_same;
             }
             let here = if self.is_in_own_namespace(process) { Some(pid) } else { proc::find_pid(process) };
             self.processes.joined.push(Joined {
@@ -122,10 +125,11 @@ impl Collector<'_> {
             });
             parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
             self.totals.processes += 1;
+            self.totals.executed += u32::from(executed);
             let comm = self.name_of(index, pid);
             let forked = forked.is_some();
             let resumed = open.is_some();
-            let process = Process { id: index, pid, parent, forked, resumed, comm };
+            let process = Process { id: index, pid, parent, forked, resumed, executed, comm };
             self.output.record(&Record::Process(process.clone()));
             open.into_iter()
                 .for_each(|open| drop(self.threads.copied.insert(index, (open, process.clone()))));

@@ -164,7 +164,7 @@ fn newcomers_mistakes_get_one_line_of_advice() {
             (&["record", "-f", "nap", "--", x], &["-f: no option of record", "is it -F?"]),
             (&["record", "-e", "cycles", "--", x], &["-e: no option of record", "calltap help record"]),
             (&["record", "-p", "pacd"], &["-p pacd: no process of this name", "paced"]),
-            (&["record", "-p", p, "--duration", "10m"], &["'10m' is not a time", "ns, us, ms or s"]),
+            (&["record", "-p", p, "--duration", "10d"], &["'10d' is not a time", "ns, us, ms, s, m or h"]),
             (&["record", "--buffer-size", "0", "--", x], &["--buffer-size: 0 bytes", "16M"]),
             (&["record", "-A", "nap@what", "--", x], &["nap", "'what'"]),
             (&["record", "--if", "arg1 = 5", "--", x], &["'arg1 = 5'", "=="]),
@@ -269,7 +269,9 @@ fn no_output_replaces_a_file_that_is_read() {
         std::fs::hard_link(&trace, &link).expect("a link");
         std::fs::copy(&trace, &copy).expect("a copy");
         let before = [&trace, x].map(|path| std::fs::read(path).expect("a file"));
-        let (g, l, c) = (trace.as_str(), link.as_str(), copy.as_str());
+        let other = format!("{d}/other.data");
+        assert!(calltap_run(&["record", "-q", "-o", &other, "--", x]).status.success());
+        let (g, l, c, other) = (trace.as_str(), link.as_str(), copy.as_str(), other.as_str());
         let says = &["the command reads this file", "name another file"][..];
         check_all(&[
             (&["report", g, "-o", g], says),
@@ -279,6 +281,8 @@ fn no_output_replaces_a_file_that_is_read() {
             (&["diff", g, c, "-o", c], says),
             (&["view", g, "--save", g], says),
             (&["view", g, "--base", c, "--save", c], says),
+            (&["view", g, "--save", other], &["this is a trace", "name another file"]),
+            (&["report", g, "-o", other], &["this is a trace", "name another file"]),
             (&["merge", g, c, "-o", g], says),
             (&["record", "-o", x, "--", x], says),
             (&["merge", g, l], &["are the same recording"]),

@@ -366,6 +366,11 @@ impl<'a> Planner<'a> {
         }
         (self.policy.check)(&self.files.candidates)?;
         self.check_values()?;
+        let selector = self.policy.selector.filter(|_| !self.policy.follow);
+        let idle = selector.map(|selector| selector.idle_exclusions(&self.files.candidates));
+        for word in idle.unwrap_or_default() {
+            self.warnings.push(format!("-N {word} takes away none of the selected functions"));
+        }
         (self.policy.accepted)();
         Ok(again)
     }

@@ -33,6 +33,7 @@ impl World {
             parent: None,
             forked: false,
             resumed: false,
+            executed: false,
             comm: "cc".into(),
         }));
         for (id, tid, comm) in [(0, 100, "cc"), (1, 101, "a-long-worker-name")] {
@@ -122,6 +123,7 @@ impl World {
                     parent: Some(0),
                     forked: false,
                     resumed: false,
+                    executed: false,
                     comm,
                 }));
                 tracefs.record(&Record::Thread(thread(number(2), 1, number(3))));

@@ -13,13 +13,17 @@ use calltap_abi::nonlocal;
 use calltap_abi::stub::Style;
 use calltap_abi::values::{self, step};
 use calltap_collect::metadata::Metadata;
+use calltap_names::{Word, is_named};
 use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
-use calltap_selection::{Program, Purpose, SAVE_THREAD, Selection, SiteRequest, ValueReason, is_readied};
+use calltap_selection::{
+    Program, Purpose, SAVE_THREAD, Selection, Selector, SiteRequest, ValueReason, is_readied,
+};
 use calltap_sites::{Discovery, Function, KeptPointer, Returns, ReturnsStay, Watch};
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
@@ -105,9 +109,12 @@ impl<T: Copy> Warning<T> {
 /// Results of requests to read values.
 #[derive(Debug, Default)]
 pub(super) struct Values {
-    read: bool,
+    /// Linker symbols of the functions whose values are read.
+    read: BTreeSet<String>,
     /// The first function whose values could not be read, with the reason.
     trouble: Option<NotRead>,
+    /// Linker symbols of all these functions, with the reasons.
+    missed: BTreeMap<String, ValueReason>,
     /// The first function of which some values are left out, with the reason.
     left_out: Option<(String, ValueReason)>,
     /// Warning that only entries are traced of some functions although more was requested.
@@ -123,11 +130,16 @@ pub(super) struct Values {
 impl Values {
     fn note(&mut self, site_request: &SiteRequest, function: &Function) {
         let asked = site_request.program.as_ref().filter(|program| !is_readied(program));
-        self.read |= asked.is_some() && site_request.purpose != Purpose::Watch;
+        if asked.is_some() && site_request.purpose != Purpose::Watch {
+            self.read.insert(function.name.clone());
+        }
         self.cut.why = self.cut.why.or(site_request.cut.then_some(()));
         let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
         if let (Some(why), None) = (left_out, &self.left_out) {
             self.left_out = Some((calltap_names::in_message(&function.name), why.clone()));
+        }
+        if let Some(why) = &site_request.trouble {
+            self.missed.insert(function.name.clone(), why.clone());
         }
         if let (Some(why), None) = (&site_request.trouble, &self.trouble) {
             let (name, why) = (calltap_names::in_message(&function.name), why.clone());
@@ -295,13 +307,30 @@ impl<'a> Planner<'a> {
         [Clock::Tsc, Clock::Counter].iter().any(|ordering| *ordering as u32 == clock)
     }
 
-    /// Fails if values were requested and cannot be read for any function.
+    /// Returns a function of which a value was named, with the reason why it cannot be read, if it
+    /// can be read of no function with that name.
+    fn missing_value(&self) -> Option<(&String, &ValueReason)> {
+        let Values { read, missed, .. } = &self.values;
+        let is_named = |word: &Word, name: &String| is_named(word, std::iter::once(&**name), None);
+        let mut words = self.policy.selector.into_iter().flat_map(Selector::naming_values);
+        words.find_map(|word| {
+            let found = missed.iter().find(|(name, _)| is_named(word, name));
+            found.filter(|_| !read.iter().any(|name| is_named(word, name)))
+        })
+    }
+
+    /// Fails if values were requested and cannot be read for any function, or if a named value can
+    /// be read of none.
     pub(crate) fn check_values(&mut self) -> Result<(), Error> {
         if let (Some((interpreter, why)), None) = (self.values.no_python.take(), self.values.python) {
             return Err(Error::Python { interpreter, why });
         }
+        if let Some((name, why)) = self.missing_value().filter(|_| !self.policy.follow) {
+            let (name, why) = (calltap_names::in_message(name), why.clone());
+            return Err(calltap_selection::Error::Values { name, why }.into());
+        }
         match self.values.trouble.take() {
-            Some(NotRead { name, why, .. }) if !self.values.read && !self.policy.follow => {
+            Some(NotRead { name, why, .. }) if self.values.read.is_empty() && !self.policy.follow => {
                 Err(calltap_selection::Error::Values { name, why }.into())
             }
             trouble => {
@@ -321,7 +350,8 @@ impl<'a> Planner<'a> {
     /// Fails if the values that a new selection requests cannot be read for any function. Nothing
     /// is written yet.
     pub(super) fn check_new_values(&mut self, words: &Selection) -> Result<(), Error> {
-        (self.values.read, self.values.trouble, self.values.left_out) = (false, None, None);
+        (self.values.read, self.values.missed) = Default::default();
+        (self.values.trouble, self.values.left_out) = (None, None);
         if words.arguments.is_empty() && words.results.is_empty() && words.conditions.is_empty() {
             return Ok(());
         }
@@ -329,7 +359,7 @@ impl<'a> Planner<'a> {
             self.for_each_module(index, |module, site_request, _| module.evaluate(site_request));
         }
         match &self.values.trouble {
-            Some(NotRead { name, why, .. }) if !self.values.read => {
+            Some(NotRead { name, why, .. }) if self.values.read.is_empty() => {
                 Err(calltap_selection::Error::Values { name: name.clone(), why: why.clone() }.into())
             }
             _ => Ok(()),
