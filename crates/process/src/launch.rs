@@ -31,9 +31,10 @@ use std::{env, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// State at calltap's start, before Rust's runtime and calltap change it: whether SIGPIPE and
-/// SIGCHLD were ignored, the mask of blocked signals, and the standard descriptors that were
+/// State at calltap's start, before Rust's runtime and calltap change it: whether SIGINT, SIGPIPE
+/// and SIGCHLD were ignored, the mask of blocked signals, and the standard descriptors that were
 /// closed, a bit each.
+static INT_IGNORED: AtomicBool = AtomicBool::new(false);
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static CHILD_IGNORED: AtomicBool = AtomicBool::new(false);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
@@ -54,6 +55,7 @@ extern "C" fn remember() {
             libc::sigaction(signal, std::ptr::null(), &mut action) == 0
                 && action.sa_sigaction == libc::SIG_IGN
         };
+        INT_IGNORED.store(is_ignored(libc::SIGINT), Relaxed);
         PIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Relaxed);
         if is_ignored(libc::SIGCHLD) {
             // The kernel would reap children by itself, with their statuses.
@@ -107,6 +109,9 @@ fn restore() -> io::Result<()> {
     let (blocked, closed) = (BLOCKED.load(Relaxed), CLOSED.load(Relaxed));
     // SAFETY: async-signal-safe system calls, allowed between fork and exec.
     unsafe {
+        if INT_IGNORED.load(Relaxed) {
+            libc::signal(libc::SIGINT, libc::SIG_IGN);
+        }
         if PIPE_IGNORED.load(Relaxed) {
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         }
@@ -301,19 +306,20 @@ pub struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
     /// Takes the signals over, except for SIGUSR1 if it is `ours`. Ignored signals (nohup) stay
-    /// ignored, in the program as well.
+    /// ignored, in the program as well; SIGINT only there, for a message to the user.
     pub fn take(ours: bool) -> Result<Signals, Error> {
         let ignored = ignored_signals();
         let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-        let taken = all.into_iter().filter(|n| ignored >> (n - 1) & 1 == 0 && !(ours && *n == SIGUSR1));
+        let is_ignored = |signal: i32| signal != SIGINT && ignored >> (signal - 1) & 1 != 0;
+        let taken = all.into_iter().filter(|signal| !(is_ignored(*signal) || ours && *signal == SIGUSR1));
         let signals = SignalsInfo::<WithOrigin>::new(taken);
         signals.map(Signals).map_err(|source| Error::System { what: "signal handlers", source })
     }
 
     /// Forwards signals that were sent to calltap alone, in a thread of its own. Signals of the
     /// terminal reach the program by themselves. If the program has ended and other processes are
-    /// still followed, a signal sets `stop`.
-    pub fn forward(mut self, child: &Child, ended: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
+    /// still followed, a signal sets `stop`. `tell` reports a SIGINT that the program ignores.
+    pub fn forward(mut self, child: &Child, ended: Arc<AtomicBool>, stop: Arc<AtomicBool>, tell: fn(&str)) {
         let pid = child.id();
         std::thread::spawn(move || {
             for origin in self.0.forever() {
@@ -326,12 +332,25 @@ impl Signals {
                     [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2]
                         .into_iter()
                         .find(|signal| signal.as_raw() == origin.signal);
-                if let (true, Some(signal), Some(pid)) = (from_process, signal, Pid::from_raw(pid as i32)) {
-                    let _ = kill_process(pid, signal);
+                if let (true, Some(signal), Some(to)) = (from_process, signal, Pid::from_raw(pid as i32)) {
+                    let _ = kill_process(to, signal);
+                    if signal == Signal::INT && is_ignored(pid, signal) {
+                        tell(IGNORED);
+                    }
                 }
             }
         });
     }
+}
+
+/// Message about a SIGINT without effect.
+const IGNORED: &str =
+    "the program ignores SIGINT, as background jobs of scripts do, and runs on: SIGTERM ends both";
+
+/// Whether a process ignores a signal. False if that cannot be read.
+fn is_ignored(pid: u32, signal: Signal) -> bool {
+    let ignored = Status::of(pid).ok().and_then(|status| status.signals("SigIgn")).unwrap_or(0);
+    ignored & 1 << (signal.as_raw() - 1) != 0
 }
 
 /// Replaces this process with `command`; returns the error if that fails. The signal state is that

@@ -86,7 +86,7 @@ impl<'a> Prepared<'a> {
             }
         };
         let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go));
+        signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go), options.tell);
         let target = Target::of_child(child.id()).unwrap_or_else(|| Target {
             pid: child.id(),
             name: program.name.clone(),

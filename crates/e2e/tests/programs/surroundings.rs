@@ -2,8 +2,9 @@
 
 use calltap_e2e::{
     BARE, Build, CLANG, Expect, GCC, Program, again, calltap, calltap_run, check, compile, have, kill,
-    kill_group, plain, run, transparent,
+    kill_group, plain, run, transparent, wait_until,
 };
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
@@ -190,6 +191,30 @@ fn an_ignored_sigpipe_stays_ignored() {
     let mut recorded = Command::new(calltap());
     recorded.args(["record", "-q", "-o", "/dev/null", "--"]).arg(&program.path);
     assert_eq!(output(recorded), output(Command::new(&program.path)));
+}
+
+// As a background job of a shell's script.
+#[test]
+fn an_ignored_sigint_stays_ignored_and_calltap_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("log");
+    let mut command = Command::new(calltap());
+    command.args(["record", "-o", "/dev/null", "--", "sleep", "60"]);
+    // SAFETY: a system call that is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_IGN);
+            Ok(())
+        })
+    };
+    let mut recorder = command.stderr(File::create(&log).expect("a file")).spawn().expect("calltap");
+    let log = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("the start", || log().contains(" on, in "));
+    kill(recorder.id(), libc::SIGINT);
+    wait_until("the message", || log().contains("ignores SIGINT"));
+    assert!(recorder.try_wait().is_ok_and(|status| status.is_none()), "{}", log());
+    kill(recorder.id(), libc::SIGTERM);
+    assert_eq!(recorder.wait().expect("a child").signal(), Some(libc::SIGTERM), "{}", log());
 }
 
 #[test]

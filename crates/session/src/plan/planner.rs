@@ -94,8 +94,6 @@ pub(crate) struct Process {
     /// have to be read.
     forked: bool,
     busy: switch::Busy,
-    /// How often its threads were stopped while functions waited to be watched.
-    stops_for_watches: usize,
     pub(crate) text: Option<ProcessText>,
 }
 
@@ -243,7 +241,6 @@ impl<'a> Planner<'a> {
                 named: parent.named.clone(),
                 busy: switch::Busy::default(),
                 forked: true,
-                stops_for_watches: parent.stops_for_watches,
                 text: None,
             }
         };

@@ -78,13 +78,13 @@ impl Planner<'_> {
         self.meet_new(&living)?;
         for (index, target) in living {
             let mut calls = taken.remove(&(index + 1)).unwrap_or_default();
-            if calls.is_empty() && !self.is_undrained(index) {
+            if calls.is_empty() && !self.is_undrained(index, false) {
                 continue;
             }
             calls.sort_by_key(|(_, ip)| *ip);
             self.add_calls(index, &target, &calls, own, emit);
             let ended = self.sync_sites(index, &target, &mut Stops::default(), emit);
-            pending |= self.is_undrained(index);
+            pending |= self.is_undrained(index, false);
             // A process that has ended meanwhile is skipped.
             if target.lives() {
                 done = done.and(ended);
@@ -215,7 +215,7 @@ impl Planner<'_> {
 
     /// Notes whether calls of earlier controllers are still to be converted.
     pub(super) fn recall_pending(&mut self) {
-        self.first_calls.pending = self.processes.keys().any(|index| self.is_undrained(*index));
+        self.first_calls.pending = self.processes.keys().any(|index| self.is_undrained(*index, false));
     }
 
     /// Takes the warnings for the user.

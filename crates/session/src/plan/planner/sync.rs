@@ -203,13 +203,11 @@ impl Planner<'_> {
         records: &mut Vec<Metadata>,
     ) -> Result<(), Error> {
         for tried in 0..TRIES {
-            // Watched functions cost the threads these stops once, and not with every change.
-            let Some(process) = self.processes.get_mut(&index) else { break };
-            let watched = process.stops_for_watches < TRIES;
-            if !process.modules.iter().any(|module| module.demands_stop(watched)) {
+            // For watched functions alone, threads are stopped when calltap attaches, and not with
+            // every change.
+            if !self.is_undrained(index, self.entering) {
                 break;
             }
-            process.stops_for_watches += 1;
             let notes = self.drain(index, target)?;
             records.extend(notes.into_iter().map(|text| Record::Note { text }.into()));
             // The others are traced from here on.
@@ -220,11 +218,11 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether a site of a process can only be changed while all threads are stopped, beside those
-    /// of watched functions.
-    pub(super) fn is_undrained(&self, index: u32) -> bool {
+    /// Whether a site of a process can only be changed while all threads are stopped. Sites of
+    /// functions that are only watched count if `watched`.
+    pub(super) fn is_undrained(&self, index: u32, watched: bool) -> bool {
         let process = self.processes.get(&index);
-        process.is_some_and(|process| process.modules.iter().any(|module| module.demands_stop(false)))
+        process.is_some_and(|process| process.modules.iter().any(|module| module.demands_stop(watched)))
     }
 
     /// Switches sites with all threads stopped. Returns notes about failures for the user.
