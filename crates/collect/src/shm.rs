@@ -61,6 +61,8 @@ pub struct Shared {
     by_few: u32,
     /// Chunks put on the list of spare ones so far.
     spares_given: AtomicU32,
+    /// Chunks among them that were never in use.
+    spares_reserved: AtomicU32,
     file: File,
     watched: &'static Watched,
 }
@@ -119,6 +121,7 @@ impl Shared {
             chunks,
             by_few: chunks,
             spares_given: AtomicU32::new(0),
+            spares_reserved: AtomicU32::new(0),
             file,
             watched,
         })

@@ -48,7 +48,8 @@ impl Shared {
     /// Allocates chunks ahead of use, for `threads` threads. Returns false if there is no memory.
     pub fn provide_chunks(&self, threads: u32) -> bool {
         let control = self.control();
-        let used = control.chunk_bump.load(Relaxed);
+        self.reserve_spares();
+        let used = control.chunk_bump.load(Relaxed).saturating_sub(self.spares_reserved.load(Relaxed));
         let of_used = match control.wait_us.load(Relaxed) {
             0 => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD_WITHOUT_WAIT, MAX_AHEAD_WITHOUT_WAIT),
             // The program may hardly call any function, or is still being started.
@@ -60,6 +61,25 @@ impl Shared {
         let mut available = None;
         let mut provide = |_| self.provide(ahead, most, &mut available);
         (0..STEPS).map(&mut provide).find(|step| *step != Provided::Step) != Some(Provided::Nothing)
+    }
+
+    /// Keeps a part of the first chunks for signal handlers, before the first event: later ones are
+    /// kept as they are emptied, and on a busy machine no chunk may be emptied for long.
+    fn reserve_spares(&self) {
+        let control = self.control();
+        if control.wait_us.load(Relaxed) == 0 || control.chunk_bump.load(Relaxed) != 0 {
+            return;
+        }
+        for index in 0..control.chunk_count.load(Relaxed) / FOR_HANDLERS {
+            let Some(header) = self.chunk_header(index) else { return };
+            // Fails if a thread has begun to record meanwhile.
+            if control.chunk_bump.compare_exchange(index, index + 1, Relaxed, Relaxed).is_err() {
+                return;
+            }
+            self.spares_reserved.fetch_add(1, Relaxed);
+            self.spares_given.fetch_add(1, Relaxed);
+            push(&control.chunk_spare, index, &header.next);
+        }
     }
 
     /// Allocates a step's chunks, up to `most` in all, unless `ahead` are unused.
@@ -162,6 +182,10 @@ mod tests {
             shared.control().chunk_count.load(Relaxed) - used
         };
         assert_eq!(ahead(2, 0), STEP);
+        // The program's first chunk is behind those that are kept for its signal handlers.
+        let spares = STEP / FOR_HANDLERS;
+        assert_eq!(shared.control().chunk_bump.load(Relaxed), spares);
+        let ahead = |threads, used: u32| ahead(threads, used + spares);
         assert!((MIN_AHEAD..MIN_AHEAD + 2 * STEP).contains(&ahead(1, 1)));
         assert!(ahead(1000, 1) >= MIN_AHEAD + MAX_AHEAD);
         assert!(ahead(1, 1000) >= MAX_AHEAD);
