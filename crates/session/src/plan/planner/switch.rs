@@ -92,19 +92,18 @@ impl Planner<'_> {
             None => Method::StoppedAndSeen(session.to_owned()),
         };
         for tried in 1..=LEASES {
-            let Some(mut switched) = switch_kept(&mut process.modules, text, (pid, entry), session, &how)
-            else {
+            let switched = switch_kept(&mut process.modules, text, (pid, entry), session, &how);
+            let Some(Switched { tally, notes, too_late }) = switched else {
                 note(UNLOADING.into());
                 break;
             };
-            self.tally.add(&switched.tally);
-            let is_late = switched.too_late > 0;
-            if is_late && tried == LEASES {
-                switched.notes.push(format!("{} {TOO_LATE}", switched.too_late));
-            }
-            if !is_late || tried == LEASES {
-                switched.notes.into_iter().for_each(&mut note);
+            self.tally.add(&tally);
+            notes.into_iter().for_each(&mut note);
+            if too_late == 0 {
                 break;
+            }
+            if tried == LEASES {
+                note(format!("{too_late} {TOO_LATE}"));
             }
         }
         note_unwritten(&mut process.modules, index, &self.directory.journal);
