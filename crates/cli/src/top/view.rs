@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 /// Text for what is not known: no call has ended, or none was seen while the function was disabled.
 const UNKNOWN: &str = "-";
 
-/// Returns a line such as `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing
-/// costs 1.2 %`.
+/// Returns a line such as `app (4711): 4,938,280 events/s, 0 lost, tracing costs 1.2 %, 3 functions
+/// on, 1 off`.
 pub fn heading(status: &Status, interval: &Interval) -> String {
     let (on, all) = status.functions;
     let cost = status.cost.map(|cost| format!(", tracing costs {}", share(cost))).unwrap_or_default();
     format!(
-        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}{}",
+        "{} ({}): {} events/s, {} lost{cost}, {} on, {} off{}",
         one_line(&status.name),
         status.pid,
         count(interval.rate(interval.events) as u64),
@@ -25,8 +25,8 @@ pub fn heading(status: &Status, interval: &Interval) -> String {
     )
 }
 
-/// Returns a line about several processes: `3 processes (nginx): 4,938,280 events/s, 0 lost, 9
-/// functions on, 3 off, tracing costs up to 1.2 %`.
+/// Returns a line about several processes: `3 processes (nginx): 4,938,280 events/s, 0 lost,
+/// tracing costs up to 1.2 %, 9 functions on, 3 off`.
 pub fn heading_of_all(all: &[Status], interval: &Interval) -> String {
     let names: BTreeSet<_> = all.iter().map(|status| one_line(&status.name)).collect();
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).filter(|name| !name.is_empty()).collect();
@@ -35,7 +35,7 @@ pub fn heading_of_all(all: &[Status], interval: &Interval) -> String {
     let cost = all.iter().filter_map(|status| status.cost).reduce(f64::max);
     let cost = cost.map(|cost| format!(", tracing costs up to {}", share(cost))).unwrap_or_default();
     format!(
-        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}{}",
+        "{} ({}): {} events/s, {} lost{cost}, {} on, {} off{}",
         counted(all.len() as u64, "process"),
         names.join(", "),
         count(interval.rate(interval.events) as u64),

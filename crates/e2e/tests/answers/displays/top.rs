@@ -365,7 +365,7 @@ fn top_reports_tracing_cost_of_every_interval() {
         run.stdout.lines().filter(|line| line.starts_with("# ")).map(str::to_owned).collect()
     };
     let cost = |heading: &String| {
-        let share = heading.split_once("tracing costs ")?.1.strip_suffix(" %")?;
+        let share = heading.split_once("tracing costs ")?.1.split_once(" %")?.0;
         share.parse::<f64>().ok()
     };
     let has_costs = |run: &Run| headings(run).iter().filter_map(cost).count() >= 10;
