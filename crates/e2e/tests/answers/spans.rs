@@ -127,7 +127,7 @@ fn a_part_of_a_file_has_its_calls() {
     let main = show(&["report", "--thread", "spans", "--depth", "1", "--format", "csv"]).stdout;
     assert!(main.contains("main") && !main.contains("begin"), "{main}");
     for (words, expected) in [
-        (&["replay", "--from", "99h"][..], "'99h' is not a time"),
+        (&["replay", "--from", "99d"][..], "'99d' is not a time"),
         (&["replay", "--from", "9999999"], "after the last event of the trace"),
         (&["report", "--until", "0"], "is not after"),
         (&["graph", "--thread", "nosuch"], "no thread nosuch"),

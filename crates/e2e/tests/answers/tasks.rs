@@ -144,7 +144,7 @@ fn a_stripped_git_is_recorded_and_its_functions_can_be_named() {
     };
     git(&["init", "-q"]);
     git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "the first"]);
-    let trace = directory.path().join("trace").display().to_string();
+    let [trace, answer] = ["trace", "answer"].map(|name| directory.path().join(name).display().to_string());
     let log = ["git", "-C", &place, "log", "--format=%s"];
     let run = calltap_run(&[&["record", "-o", &trace, "--"], &log[..]].concat());
     assert!(run.status.success() && run.stdout == "the first\n", "{} {}", run.stdout, run.stderr);
@@ -152,9 +152,9 @@ fn a_stripped_git_is_recorded_and_its_functions_can_be_named() {
     assert!(rows.len() > 20, "{} functions", rows.len());
     // The names of a table can be used in questions.
     let name = rows[0]["function"].as_str().expect("a name");
-    let run = calltap_run(&[&["count", name, "--json", "-o", &trace, "--"], &log[..]].concat());
+    let run = calltap_run(&[&["count", name, "--json", "-o", &answer, "--"], &log[..]].concat());
     assert!(run.status.success(), "{name}: {}", run.stderr);
-    let answer: Value = serde_json::from_str(&fs::read_to_string(&trace).expect("an answer")).expect("JSON");
+    let answer: Value = serde_json::from_str(&fs::read_to_string(&answer).expect("an answer")).expect("JSON");
     assert_eq!(answer["functions"][0]["calls"], rows[0]["calls"], "{name}: {answer}");
 }
 

@@ -195,9 +195,10 @@ fn an_ignored_sigpipe_stays_ignored() {
 
 // As a background job of a shell's script.
 #[test]
-fn an_ignored_sigint_stays_ignored_and_calltap_says_so() {
+fn an_ignored_sigint_stays_ignored() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("log");
+    // Terminals are told why nothing happens; this is a file.
     let mut command = Command::new(calltap());
     command.args(["record", "-o", "/dev/null", "--", "sleep", "60"]);
     // SAFETY: a system call that is allowed between fork and exec.
@@ -210,8 +211,10 @@ fn an_ignored_sigint_stays_ignored_and_calltap_says_so() {
     let mut recorder = command.stderr(File::create(&log).expect("a file")).spawn().expect("calltap");
     let log = || std::fs::read_to_string(&log).unwrap_or_default();
     wait_until("the start", || log().contains(" on, in "));
-    kill(recorder.id(), libc::SIGINT);
-    wait_until("the message", || log().contains("ignores SIGINT"));
+    for _ in 0..3 {
+        kill(recorder.id(), libc::SIGINT);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     assert!(recorder.try_wait().is_ok_and(|status| status.is_none()), "{}", log());
     kill(recorder.id(), libc::SIGTERM);
     assert_eq!(recorder.wait().expect("a child").signal(), Some(libc::SIGTERM), "{}", log());
