@@ -70,7 +70,7 @@ fn synthetic(threads: u32) -> MemorySource {
         let start = number / u64::from(threads) * batch * 40;
         let events = (0..batch).map(|at| {
             let ticks = start + at * 40 + random() % 32;
-            let down = stack.is_empty() || (stack.len() < 40 && random() % 2 == 0);
+            let down = stack.is_empty() || (stack.len() < 40 && random().is_multiple_of(2));
             let site = match stack.pop() {
                 Some(site) if !down => return Event { ticks, site, kind: EventKind::Exit { pops: 1 } },
                 Some(site) => {
