@@ -2,7 +2,7 @@
 //! program causes.
 
 use crate::guest::{Steps, kernels, run_script};
-use calltap_e2e::{GCC, compile, one_line};
+use calltap_e2e::{GCC, compile, one_line, rows_of};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -80,7 +80,7 @@ kill -9 $program
 "#;
 
 fn rows(steps: &Steps, step: &str) -> Vec<Value> {
-    serde_json::from_str(steps.output(step)).expect("rows")
+    rows_of(steps.output(step))
 }
 
 fn calls(rows: &[Value], function: &str) -> u64 {
@@ -159,9 +159,10 @@ fn several_processes(steps: &Steps, by_graph: bool) {
     }
     assert!(recorded.contains("/* page fault at 0x"), "{recorded}");
     let reports = serde_json::Deserializer::from_str(steps.output("of_children")).into_iter();
-    let reports: Vec<Vec<Value>> = reports.map(|report| report.expect("rows")).collect();
+    let reports: Vec<Value> = reports.map(|report| report.expect("a report")).collect();
     assert_eq!(reports.len(), 2, "{}", steps.of("children").stderr);
-    for rows in reports {
+    for report in reports {
+        let rows = rows_of(&report.to_string());
         let [writes, saves] = [calls(&rows, "vfs_write"), calls(&rows, "save")];
         assert!(saves > 1 && writes.abs_diff(10 * saves) <= 40, "{writes} in {saves} calls");
     }
