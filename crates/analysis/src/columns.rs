@@ -54,9 +54,8 @@ impl Leavable {
 /// Whether names that differ still differ when they are [fitted].
 fn are_told_apart(rows: &[Vec<String>], room: usize) -> bool {
     let names: BTreeSet<&str> = rows.iter().filter_map(|row| row.last()).map(String::as_str).collect();
-    let shown: BTreeSet<String> =
-        names.iter().map(|name| colours::map(name, |name| fitted(name, room))).collect();
-    shown.len() == names.len()
+    let mut shown = BTreeSet::new();
+    names.iter().all(|name| shown.insert(colours::map(name, |name| fitted(name, room))))
 }
 
 /// Writes a table as [`write`](fn@write) does. Where names do not fit, columns are left out, and a
@@ -73,8 +72,7 @@ pub(crate) fn write_fitting(
     let mut used: usize = widths.iter().map(|width| width + GAP).sum::<usize>() - longest;
     let mut left_out: Vec<usize> = Vec::new();
     for Leavable { columns, is_named } in leavable {
-        let Some(width) = width else { break };
-        let room = (width + GAP).saturating_sub(used);
+        let Some(room) = width.map(|width| (width + GAP).saturating_sub(used)) else { break };
         let wanted = if *is_named { MIN_NAMES } else { NAMES };
         if room >= longest || room >= wanted && (*is_named || are_told_apart(&rows, room)) {
             break;

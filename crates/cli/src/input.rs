@@ -12,10 +12,15 @@ use std::path::Path;
 /// Opens a trace, and prints its complaints; `-` is standard input.
 pub fn open(path: &Path) -> Result<TraceReader> {
     let reader = open_quietly(path)?;
+    tell_complaints(&reader, path);
+    Ok(reader)
+}
+
+/// Prints what is wrong with a trace.
+pub fn tell_complaints(reader: &TraceReader, path: &Path) {
     for complaint in reader.complaints() {
         tell!("calltap: {}: {complaint}", path.display());
     }
-    Ok(reader)
 }
 
 fn open_quietly(path: &Path) -> Result<TraceReader> {

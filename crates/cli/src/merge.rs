@@ -2,6 +2,7 @@
 
 use crate::command_line::arguments::{Arguments, is_same_file};
 use crate::import;
+use crate::input;
 use crate::scratch;
 use crate::terminal::trace_path;
 use anyhow::{Result, anyhow, bail};
@@ -42,9 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             imported.push(directory);
             reader
         };
-        for complaint in reader.complaints() {
-            tell!("calltap: {name}: {complaint}");
-        }
+        input::tell_complaints(&reader, path);
         recordings.push(Recording { name, reader });
     }
     let joined = join(&recordings, Others::Kept, output.path()).map_err(|error| anyhow!("{error}"));

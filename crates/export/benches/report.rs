@@ -25,15 +25,7 @@ fn random() -> impl FnMut() -> u64 {
 /// in real programs.
 fn synthetic(threads: u32) -> MemorySource {
     let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
-    source.meta.processes.push(Process {
-        id: 0,
-        pid: 1,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: "bench".into(),
-    });
+    source.meta.processes.push(Process::new(0, 1, "bench"));
     for id in 0..SITES {
         let name = format!("function_{id}");
         let (id, address) = (SiteId(id), 0x1000 + 16 * u64::from(id));

@@ -360,15 +360,7 @@ fn callers_are_named_as_in_replay() {
 #[test]
 fn two_programs_at_the_same_addresses_keep_their_names() {
     let mut source = recording("first: C old <-0x401010 @1");
-    source.meta.processes.push(Process {
-        id: 1,
-        pid: 200,
-        parent: Some(0),
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: "next".into(),
-    });
+    source.meta.processes.push(Process { parent: Some(0), ..Process::new(1, 200, "next") });
     let range = (0x400000, 0x500000);
     let module = Module {
         id: 1,

@@ -89,15 +89,7 @@ fn trace(scratch: &Path) -> Result<Vec<u8>> {
         Session { calltap: "0.1.0".into(), command: vec!["app".into()], ..Session::of(ClockKind::Coarse) };
     let mut writer = TraceWriter::create(&path, session)?;
     let (id, comm) = (ThreadId(0), "app".to_owned());
-    writer.record(&Record::Process(Process {
-        id: 0,
-        pid: 1,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: comm.clone(),
-    }))?;
+    writer.record(&Record::Process(Process::new(0, 1, comm.clone())))?;
     writer.record(&Record::Thread(Thread {
         id,
         process: 0,

@@ -92,15 +92,7 @@ impl Writer {
     ) -> Result<Writer, Error> {
         let mut trace = TraceWriter::create(output, session)?;
         let (pid, comm) = PROCESS;
-        let process = Process {
-            id: 0,
-            pid,
-            parent: None,
-            forked: false,
-            resumed: false,
-            executed: false,
-            comm: comm.to_owned(),
-        };
+        let process = Process::new(0, pid, comm);
         trace.record(&Record::Process(process))?;
         pairs.iter().try_for_each(|pair| trace.record(&Record::Clock(*pair)))?;
         let modules = known.symbols.modules();

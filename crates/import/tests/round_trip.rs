@@ -27,8 +27,7 @@ pub(crate) fn original(directory: &Path) -> PathBuf {
     let path = directory.join("original.data");
     let mut writer = TraceWriter::create(&path, session()).unwrap();
     let comm = || "app".to_owned();
-    let process =
-        Process { id: 0, pid: 7, parent: None, forked: false, resumed: false, executed: false, comm: comm() };
+    let process = Process::new(0, 7, comm());
     writer.record(&Record::Process(process)).unwrap();
     for id in 0..2 {
         let thread = Thread::new(ThreadId(id), 0, 7 + id, comm());

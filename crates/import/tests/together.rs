@@ -24,15 +24,7 @@ fn write(
 ) -> TraceWriter {
     let mut writer = TraceWriter::create(path, session).unwrap();
     let (pid, comm) = process;
-    let process = Process {
-        id: 0,
-        pid,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: comm.into(),
-    };
+    let process = Process::new(0, pid, comm);
     writer.record(&Record::Process(process)).unwrap();
     for (id, tid) in (0..).zip(tids) {
         let thread = Thread {

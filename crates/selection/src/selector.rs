@@ -324,14 +324,21 @@ impl Selector {
         words
     }
 
+    /// Returns the functions that the filters choose, with notrace sets or without.
+    fn chosen<'c>(
+        &'c self,
+        candidates: &'c Candidates,
+        excludes: bool,
+    ) -> impl Iterator<Item = (&'c Function, ModuleNames<'c>)> {
+        let all = candidates
+            .functions()
+            .filter(|(function, _)| function.kind() == SiteKind::Plt || function.is_traceable());
+        all.filter(move |(function, module)| self.choose_by(function, *module, excludes) != 0)
+    }
+
     /// Whether `!` and the notrace sets leave no function of those that the filters choose.
     fn excludes_all(&self, candidates: &Candidates) -> bool {
-        let is_chosen = |excludes: bool| {
-            let mut all = candidates
-                .functions()
-                .filter(|(function, _)| function.kind() == SiteKind::Plt || function.is_traceable());
-            all.any(|(function, module)| self.choose_by(function, module, excludes) != 0)
-        };
+        let is_chosen = |excludes: bool| self.chosen(candidates, excludes).next().is_some();
         let may_exclude = |(filter, notrace): &(GlobSet, GlobSet)| !filter.is_empty() || !notrace.is_empty();
         self.filters.iter().any(may_exclude) && !is_chosen(true) && is_chosen(false)
     }
@@ -339,17 +346,14 @@ impl Selector {
     /// Returns the words of notrace sets that take no function away from those that the filters
     /// choose.
     pub fn idle_exclusions(&self, candidates: &Candidates) -> Vec<String> {
-        let is_known =
-            !self.later && !self.python && self.filters.iter().any(|(_, notrace)| !notrace.is_empty());
-        let chosen = candidates.functions().filter(|(function, module)| {
-            is_known
-                && (function.kind() == SiteKind::Plt || function.is_traceable())
-                && self.choose_by(function, *module, false) != 0
-        });
+        // Functions of libraries that are opened later, and of Python, are not known yet.
+        if self.later || self.python || self.filters.iter().all(|(_, notrace)| notrace.is_empty()) {
+            return Vec::new();
+        }
         let chosen: Vec<FunctionNames<'_>> =
-            chosen.map(|(function, module)| names_of(function, module)).collect();
+            self.chosen(candidates, false).map(|(function, module)| names_of(function, module)).collect();
         let words = self.filters.iter().flat_map(|(_, notrace)| notrace.unmatched(chosen.iter()));
-        let words: BTreeSet<&str> = words.filter(|_| is_known).map(Word::text).collect();
+        let words: BTreeSet<&str> = words.map(Word::text).collect();
         words.into_iter().map(str::to_owned).collect()
     }
 

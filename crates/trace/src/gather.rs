@@ -274,15 +274,7 @@ impl Gather {
                 *owner = 0;
             }
         }
-        meta.processes = processes.fill("processes", complaints, |id| Process {
-            id,
-            pid: 0,
-            parent: None,
-            forked: false,
-            resumed: false,
-            executed: false,
-            comm: UNKNOWN.to_owned(),
-        });
+        meta.processes = processes.fill("processes", complaints, |id| Process::new(id, 0, UNKNOWN));
         let known = meta.processes.len();
         for process in &mut meta.processes {
             if process.parent.is_some_and(|parent| parent as usize >= known) {

@@ -125,6 +125,14 @@ pub struct Process {
     pub comm: String,
 }
 
+impl Process {
+    /// Returns a process that is known to come from no other.
+    pub fn new(id: u32, pid: u32, comm: impl Into<String>) -> Process {
+        let comm = comm.into();
+        Process { id, pid, parent: None, forked: false, resumed: false, executed: false, comm }
+    }
+}
+
 /// A function that was enabled.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Site {

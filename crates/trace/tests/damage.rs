@@ -28,17 +28,7 @@ fn sites(count: u32) -> Record {
 /// A small trace of two threads and several chunks; returns its bytes and its events in file order.
 fn small(path: &Path) -> (Vec<u8>, Vec<Event>) {
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
-    writer
-        .record(&Record::Process(Process {
-            id: 0,
-            pid: 1,
-            parent: None,
-            forked: false,
-            resumed: false,
-            executed: false,
-            comm: "p".to_owned(),
-        }))
-        .unwrap();
+    writer.record(&Record::Process(Process::new(0, 1, "p"))).unwrap();
     writer
         .record(&Record::Module(Module {
             id: 0,

@@ -97,15 +97,7 @@ fn system_calls() -> [SystemCall; 3] {
 fn record_kernel(path: &Path) {
     // Ticks are nanoseconds.
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
-    let process = Process {
-        id: 0,
-        pid: 7,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: "t".to_owned(),
-    };
+    let process = Process::new(0, 7, "t");
     writer.record(&Record::Process(process)).unwrap();
     let thread =
         Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned(), goroutine: None, started: None };

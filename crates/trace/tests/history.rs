@@ -8,15 +8,7 @@ const THREADS: u32 = 3;
 
 fn history(limit: u64) -> History {
     let mut history = History::new(synthetic::session(ClockKind::Tsc), limit).unwrap();
-    history.record(&Record::Process(Process {
-        id: 0,
-        pid: 7,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: "app".into(),
-    }));
+    history.record(&Record::Process(Process::new(0, 7, "app")));
     for id in 0..THREADS {
         let thread = Thread {
             id: ThreadId(id),

@@ -252,15 +252,7 @@ fn records_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t");
     let mut writer = TraceWriter::create(&path, session(ClockKind::Tsc)).unwrap();
-    let process = Process {
-        id: 0,
-        pid: 77,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: "prog".to_owned(),
-    };
+    let process = Process::new(0, 77, "prog");
     let mut module = Module {
         id: 0,
         process: 0,

@@ -30,15 +30,7 @@ fn directory() -> Tracefs {
         kernel: "6.12.117+deb12-cloud-amd64 x86_64".into(),
         ..Session::of(ClockKind::Coarse)
     }));
-    tracefs.record(&Record::Process(Process {
-        id: 0,
-        pid: 100,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: "sh".into(),
-    }));
+    tracefs.record(&Record::Process(Process::new(0, 100, "sh")));
     tracefs.record(&Record::Module(Module {
         id: 0,
         process: 0,

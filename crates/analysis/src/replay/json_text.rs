@@ -12,7 +12,7 @@ use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter, Totals};
 use crate::values;
 use calltap_trace::{RunState, SiteId, ThreadId};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Version of the objects.
 const VERSION: u32 = 1;
@@ -43,8 +43,10 @@ impl<'a> JsonText<'a> {
 
     /// Writes the first object: properties of the whole replay.
     pub(super) fn header(&self, buffer: &mut Vec<u8>) {
-        let head = json!({"calltap_replay": VERSION, "event": "begin"});
-        push(buffer, &with(head, facts::of_recording(self.source, self.names)));
+        let mut head = facts::of_recording(self.source, self.names);
+        head.insert("calltap_replay".to_owned(), VERSION.into());
+        head.insert("event".to_owned(), "begin".into());
+        push(buffer, &head.into());
     }
 
     /// Writes the object of an event.
@@ -106,8 +108,9 @@ impl<'a> JsonText<'a> {
 
     /// Writes the last object: counts of the whole replay.
     pub(super) fn totals(&self, buffer: &mut Vec<u8>, totals: &Totals) {
-        let end = json!({"event": "finish"});
-        push(buffer, &with(end, facts::of_events(self.source, totals)));
+        let mut end = facts::of_events(self.source, totals);
+        end.insert("event".to_owned(), "finish".into());
+        push(buffer, &end.into());
     }
 
     /// Makes the object of an event, with its time and its thread.
@@ -181,12 +184,6 @@ impl<'a> JsonText<'a> {
     fn duration(&self, ticks: u64) -> Value {
         self.source.has_time().then(|| self.source.duration_ns(ticks)).into()
     }
-}
-
-/// Adds members to an object.
-fn with(mut object: Value, members: Map<String, Value>) -> Value {
-    object.as_object_mut().into_iter().for_each(|object| object.extend(members.clone()));
-    object
 }
 
 fn push(buffer: &mut Vec<u8>, object: &Value) {

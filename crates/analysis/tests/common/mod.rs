@@ -13,15 +13,7 @@ use calltap_trace::*;
 
 pub fn recording(text: &str) -> MemorySource {
     let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
-    source.meta.processes.push(Process {
-        id: 0,
-        pid: 100,
-        parent: None,
-        forked: false,
-        resumed: false,
-        executed: false,
-        comm: "app".into(),
-    });
+    source.meta.processes.push(Process::new(0, 100, "app"));
     source.meta.modules.push(Module {
         id: 0,
         process: 0,

@@ -286,7 +286,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, names: &ListedNames) 
             (None, None, None) => {}
             (None, None, Some(reason)) => write!(out, "  # only its entry: {reason}")?,
             (None, Some(reason), _) => write!(out, "  # return stub: {reason}")?,
-            (Some(reason), ..) => write!(out, "  # {reason}")?,
+            (reason, ..) => write!(out, "  # {}", text_of(reason))?,
         }
         writeln!(out)?;
     }

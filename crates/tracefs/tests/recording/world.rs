@@ -27,15 +27,7 @@ impl World {
     pub fn new() -> World {
         let mut tracefs = Tracefs::new(2, (0, 0));
         tracefs.record(&Record::Session(Session::of(ClockKind::Coarse)));
-        tracefs.record(&Record::Process(Process {
-            id: 0,
-            pid: 100,
-            parent: None,
-            forked: false,
-            resumed: false,
-            executed: false,
-            comm: "cc".into(),
-        }));
+        tracefs.record(&Record::Process(Process::new(0, 100, "cc")));
         for (id, tid, comm) in [(0, 100, "cc"), (1, 101, "a-long-worker-name")] {
             tracefs.record(&Record::Thread(Thread {
                 id: ThreadId(id),
@@ -118,13 +110,8 @@ impl World {
             "fork" => {
                 let comm = String::from("child");
                 tracefs.record(&Record::Process(Process {
-                    id: 1,
-                    pid: number(1),
                     parent: Some(0),
-                    forked: false,
-                    resumed: false,
-                    executed: false,
-                    comm,
+                    ..Process::new(1, number(1), comm)
                 }));
                 tracefs.record(&Record::Thread(thread(number(2), 1, number(3))));
             }
