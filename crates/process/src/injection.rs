@@ -11,3 +11,4 @@ pub mod leaks;
 pub mod linker;
 pub mod placed;
 pub mod preload;
+pub mod start;

@@ -200,6 +200,8 @@ pub enum Inside {
     OwnThread,
     /// The unwinder, or LeakSanitizer.
     Unwinder,
+    /// The start of the program, before it has given its only thread a control block.
+    Start,
 }
 
 impl fmt::Display for Inside {
@@ -210,6 +212,7 @@ impl fmt::Display for Inside {
             Inside::Allocator => "the allocator",
             Inside::OwnThread => "code without a control block of the C library",
             Inside::Unwinder => "the unwinder or LeakSanitizer",
+            Inside::Start => "the start of the program",
         })
     }
 }

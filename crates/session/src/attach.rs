@@ -8,18 +8,14 @@ use crate::plan::planner::{PatchMode, Planner};
 use crate::setup::messages;
 use calltap_collect::metadata::Metadata;
 use calltap_process::Reason;
-use calltap_process::memory::maps::{self, Region};
+use calltap_process::injection::start;
+use calltap_process::memory::maps;
 use calltap_process::memory::text::MemoryWatch;
 use calltap_process::proc;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
-use std::{io, thread};
-
-/// Time by when execve has mostly mapped the new program.
-const EXECVE: Duration = Duration::from_millis(200);
 
 /// Attaches: finds out what can be traced, loads the agent, and enables the selected sites. Returns
 /// the result, and how long threads were stopped.
@@ -41,6 +37,7 @@ pub(crate) fn attach(
         messages::tell_if_long(options, text, || planner.check_first(target))?;
         Loading { target, directory: planner.directory, shared: planner.shared }.load()
     };
+    start::await_libraries(target);
     let memory = MemoryWatch::open(target.pid).ok();
     let work = || match load(planner) {
         Err(error) => (Err(error), Stops::default()),
@@ -86,7 +83,7 @@ impl Planner<'_> {
 
     /// Decodes the mapped modules and checks the selection against them.
     fn check_first(&mut self, target: &Target) -> Result<(), Error> {
-        if let Ok(regions) = program_mappings(target) {
+        if let Ok(regions) = maps::read(target.pid) {
             self.see_modules(0, target.pid, false, &regions, &mut Vec::new());
         }
         let checked = self.check_once(target.pid);
@@ -98,18 +95,5 @@ impl Planner<'_> {
             return Err(target.refuse(Reason::Ended).into());
         }
         checked.map(drop)
-    }
-}
-
-/// Reads the mappings of a process. In the middle of execve it has no program: that is awaited.
-fn program_mappings(target: &Target) -> io::Result<Vec<Region>> {
-    let start = Instant::now();
-    loop {
-        let regions = maps::read(target.pid)?;
-        let has_program = regions.iter().any(|region| region.executable && region.file.1 != 0);
-        if has_program || !target.lives() || start.elapsed() > EXECVE {
-            return Ok(regions);
-        }
-        thread::sleep(Duration::from_millis(1));
     }
 }

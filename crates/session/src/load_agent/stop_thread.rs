@@ -1,6 +1,7 @@
 //! Decides how the agent gets into a process, and stops a thread that can load it so.
 
 use crate::error::Error;
+use crate::load_agent::STARTING;
 use calltap_abi::{CHUNKS_AT, stub};
 use calltap_process::frames::Stacks;
 use calltap_process::injection::guards::Guards;
@@ -12,7 +13,7 @@ use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::reason::{Inside, Reason};
 use calltap_process::target::{Symbols, Target, is_libc};
 use calltap_process::{limits, proc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Patience with which every thread is looked at once.
 const ONCE: Duration = Duration::from_millis(1);
@@ -129,11 +130,17 @@ fn placing_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> {
     Ok((outside_unwinder(inferior)?, Way::Placed))
 }
 
-/// Stops a thread that holds no lock of the unwinder.
+/// Stops a thread that holds no lock of the unwinder, and has a control block unless the program
+/// has been without one for some time.
 fn outside_unwinder(inferior: &mut Inferior<'_>) -> Result<StoppedThread, Error> {
     let target = inferior.target;
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
+    let start = Instant::now();
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
+        let may_start = start.elapsed() < STARTING && proc::has_one_thread(target.pid);
+        if may_start && owner_word(target, thread, text) == Err(Reason::UnknownThreads) {
+            return Some(Inside::Start);
+        }
         let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
         (!stack.words_in(&frames.locking).is_empty()).then_some(Inside::Unwinder)
     });
