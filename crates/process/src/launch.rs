@@ -319,6 +319,9 @@ impl Signals {
     /// Forwards signals that were sent to calltap alone, in a thread of its own. Signals of the
     /// terminal reach the program by themselves. If the program has ended and other processes are
     /// still followed, a signal sets `stop`. `tell` reports a SIGINT that the program ignores.
+    ///
+    /// A program that a script has started by `&`, with calltap, ignores SIGINT because calltap
+    /// does: it gets SIGTERM, so that `kill -INT` of calltap ends both there, too.
     pub fn forward(mut self, child: &Child, ended: Arc<AtomicBool>, stop: Arc<AtomicBool>, tell: fn(&str)) {
         let pid = child.id();
         std::thread::spawn(move || {
@@ -333,8 +336,10 @@ impl Signals {
                         .into_iter()
                         .find(|signal| signal.as_raw() == origin.signal);
                 if let (true, Some(signal), Some(to)) = (from_process, signal, Pid::from_raw(pid as i32)) {
-                    let _ = kill_process(to, signal);
-                    if signal == Signal::INT && is_ignored(pid, signal) {
+                    let is_ignored = signal == Signal::INT && is_ignored(pid, signal);
+                    let is_inherited = is_ignored && INT_IGNORED.load(Relaxed);
+                    let _ = kill_process(to, if is_inherited { Signal::TERM } else { signal });
+                    if is_ignored && !is_inherited {
                         tell(IGNORED);
                     }
                 }
@@ -344,8 +349,7 @@ impl Signals {
 }
 
 /// Message about a SIGINT without effect.
-const IGNORED: &str =
-    "the program ignores SIGINT, as background jobs of scripts do, and runs on: SIGTERM ends both";
+const IGNORED: &str = "the program ignores SIGINT, and runs on: SIGTERM ends both";
 
 /// Whether a process ignores a signal. False if that cannot be read.
 fn is_ignored(pid: u32, signal: Signal) -> bool {

@@ -84,7 +84,7 @@ pub fn mistake(said: &str, words: &[OsString]) -> String {
             format!("{word}: {command} takes no such word ('calltap help {command}' tells its usage)")
         });
     }
-    if let Some(instead) = instead_of_command(command).filter(|_| !is_known) {
+    if let Some(instead) = instead_of_command(words).filter(|_| !is_known) {
         return format!("{command}: {instead}");
     }
     // An option whose value is a list takes the others in the same word.
@@ -141,8 +141,17 @@ fn instead_of_word(word: &str, command: &str, words: &[OsString]) -> Option<Stri
         .then(|| format!("{word}: {command} takes one FILE, a trace; functions are named behind -F"))
 }
 
-/// Returns what to write for a first word that is a trace or a program.
-fn instead_of_command(word: &str) -> Option<String> {
+/// Returns what to write if the first word is a trace, a program, or an option of `record`.
+fn instead_of_command(words: &[OsString]) -> Option<String> {
+    let word = words.first()?.to_str()?;
+    let is_named = |flag: &Flag| {
+        let named = word.strip_prefix("--").map(|name| name.split('=').next() == Some(flag.long));
+        named.unwrap_or_else(|| flag.short.is_some() && word.chars().nth(1) == flag.short)
+    };
+    if word.starts_with('-') && flags("record").any(is_named) {
+        let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        return Some(format!("an option, and no command; 'calltap record {}' records", line.join(" ")));
+    }
     let path = Path::new(word);
     if TraceReader::is_trace(path) {
         return Some(format!("a trace, and no command; 'calltap report {word}' shows it"));

@@ -159,6 +159,7 @@ fn newcomers_mistakes_get_one_line_of_advice() {
             (&[x], &[x, "calltap record -- "]),
             (&[g], &[g, "calltap report "]),
             (&["top", p], &["top takes no such word", "calltap top -p", p]),
+            (&["-p", p], &["-p: an option, and no command", "calltap record -p", p]),
             (&["detach", p], &["calltap detach -p", p]),
             (&["snapshot", "no-such-process"], &["snapshot takes no such word", "calltap help snapshot"]),
             (&["record", "-f", "nap", "--", x], &["-f: no option of record", "is it -F?"]),

@@ -2,9 +2,8 @@
 
 use calltap_e2e::{
     BARE, Build, CLANG, Expect, GCC, Program, again, calltap, calltap_run, check, compile, have, kill,
-    kill_group, plain, run, transparent, wait_until,
+    kill_group, plain, run, transparent,
 };
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
@@ -193,31 +192,36 @@ fn an_ignored_sigpipe_stays_ignored() {
     assert_eq!(output(recorded), output(Command::new(&program.path)));
 }
 
-// As a background job of a shell's script.
 #[test]
-fn an_ignored_sigint_stays_ignored() {
+fn an_interrupt_ends_a_background_job_of_a_script() {
     let directory = tempfile::tempdir().expect("a directory");
-    let log = directory.path().join("log");
-    // Terminals are told why nothing happens; this is a file.
+    let trace = directory.path().join("job.data").to_string_lossy().into_owned();
+    // A shell without job control lets it ignore SIGINT.
+    let script = r#""$0" record -o "$1" -- sleep 60 2> "$1.log" &
+        until grep -q ' on, in ' "$1.log"; do sleep 0.01; done
+        kill -INT $!; wait $!; echo $?"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(calltap()).arg(&trace);
+    assert_eq!(run(command, b"").stdout, format!("{}\n", 128 + libc::SIGTERM));
+    let info = calltap_run(&["info", &trace]);
+    assert!(info.status.success(), "{}", info.stderr);
+}
+
+#[test]
+fn an_interrupt_that_the_program_ignores_by_itself_is_without_effect() {
     let mut command = Command::new(calltap());
-    command.args(["record", "-o", "/dev/null", "--", "sleep", "60"]);
-    // SAFETY: a system call that is allowed between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_IGN);
-            Ok(())
-        })
-    };
-    let mut recorder = command.stderr(File::create(&log).expect("a file")).spawn().expect("calltap");
-    let log = || std::fs::read_to_string(&log).unwrap_or_default();
-    wait_until("the start", || log().contains(" on, in "));
+    command.args(["record", "-q", "-o", "/dev/null", "--", "sh", "-c"]);
+    command.arg("trap '' INT; echo ready; exec sleep 60").stdout(Stdio::piped());
+    let mut recorder = command.spawn().expect("calltap");
+    let mut line = String::new();
+    BufReader::new(recorder.stdout.take().expect("piped")).read_line(&mut line).expect("output");
     for _ in 0..3 {
         kill(recorder.id(), libc::SIGINT);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert!(recorder.try_wait().is_ok_and(|status| status.is_none()), "{}", log());
+    assert!(recorder.try_wait().is_ok_and(|status| status.is_none()), "{line}");
     kill(recorder.id(), libc::SIGTERM);
-    assert_eq!(recorder.wait().expect("a child").signal(), Some(libc::SIGTERM), "{}", log());
+    assert_eq!(recorder.wait().expect("a child").signal(), Some(libc::SIGTERM));
 }
 
 #[test]

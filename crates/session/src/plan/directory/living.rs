@@ -4,10 +4,12 @@
 use super::place::{open_file, read_small};
 use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
 use calltap_process::agent::{self, ATTACHED_FILE, FOLLOWED_FILE};
+use calltap_process::proc;
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -32,14 +34,17 @@ pub(super) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }
 
-/// Whether the process lives that a directory of this name belongs to.
+/// Whether the process lives that a directory of this name belongs to. A process about which
+/// nothing can be read, as without a free descriptor, counts as living.
 pub(super) fn is_of_living(name: &str) -> bool {
     let mut words = name.strip_prefix(OF).unwrap_or_default().split('.').map(str::parse::<u64>);
     match (words.next(), words.next(), words.next()) {
         // Processes of another container cannot be looked up.
         (Some(Ok(_)), Some(Ok(_)), Some(Ok(namespace))) if namespace != pid_namespace() => true,
-        (Some(Ok(pid)), Some(Ok(start_time)), _) => Target::of_child(pid as u32)
-            .is_some_and(|target| target.start_time == start_time && target.lives()),
+        (Some(Ok(pid)), Some(Ok(start_time)), _) => match Target::of_child(pid as u32) {
+            Some(target) => target.start_time == start_time && target.lives(),
+            None => !matches!(proc::place(pid as u32).try_exists(), Ok(false)),
+        },
         _ => false,
     }
 }
@@ -70,7 +75,10 @@ pub(crate) fn is_session_file(path: &Path) -> bool {
 /// Whether a process lives that has mapped the files of a session without controller: the first
 /// process of a started program, or a forked child.
 pub(super) fn has_living(inside: &Path, name: &str) -> bool {
-    let Ok(control) = open_file(inside, "control") else { return false };
+    let control = match open_file(inside, "control") {
+        Ok(control) => control,
+        Err(error) => return error.kind() != ErrorKind::NotFound,
+    };
     if read_small(&inside.join(PROCESS)).is_ok_and(|own| is_of_living(&own)) {
         return true;
     }
