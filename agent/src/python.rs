@@ -8,7 +8,8 @@
 //!
 //! An evaluator runs with the interpreter's lock held, which protects all that is read here.
 //!
-//! Uses `unsafe` because it reads the interpreter's structures, at the offsets of its version.
+//! Uses `unsafe` because the hooks pass the interpreter's structures as numbers, which become
+//! [places](Place) here.
 
 mod arguments;
 mod coroutines;
@@ -20,6 +21,7 @@ mod layout;
 #[cfg(not(feature = "placed"))]
 mod monitoring;
 mod names;
+mod place;
 #[cfg(not(feature = "placed"))]
 mod profile;
 mod scopes;
@@ -28,37 +30,8 @@ mod text;
 use crate::state::Session;
 use calltap_abi::python::program;
 use calltap_abi::values::Program;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-
-/// Returns an 8-byte word of the interpreter.
-fn word(address: u64) -> &'static AtomicU64 {
-    // SAFETY: the interpreter has an aligned word there: callers add offsets of its version to
-    // addresses of live objects that it has passed in, or to which such an object leads. It lives
-    // while the thread holds the interpreter's lock and the frame is on its stack.
-    unsafe { &*(address as *const AtomicU64) }
-}
-
-/// Returns a 4-byte word of the interpreter.
-fn half(address: u64) -> &'static AtomicU32 {
-    // SAFETY: as `word`.
-    unsafe { &*(address as *const AtomicU32) }
-}
-
-/// Returns a byte of the interpreter.
-fn byte(address: u64) -> &'static AtomicU8 {
-    // SAFETY: as `word`.
-    unsafe { &*(address as *const AtomicU8) }
-}
-
-/// Reads an 8-byte word of the interpreter.
-fn word_at(address: u64) -> u64 {
-    word(address).load(Relaxed)
-}
-
-/// Reads a 4-byte word of the interpreter.
-fn half_at(address: u64) -> u32 {
-    half(address).load(Relaxed)
-}
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use place::Place;
 
 /// Returns a word of the evaluator's program; 0 if the program is shorter.
 fn word_of(program: &[AtomicU64], place: usize) -> u64 {
@@ -79,8 +52,12 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
             register(session, program, 0, 0, 0);
             0
         }
-        8 => u8::from(frames::enter(session, 8, first, slot, stub)),
-        version @ (9 | 10) => u8::from(frames::enter(session, version, second, slot, stub)),
+        version @ 8..=10 => {
+            // SAFETY: from 3.9 on the frame is the second argument. The thread holds the
+            // interpreter's lock, and the evaluator's caller a reference to the frame.
+            let frame = unsafe { Place::new(if version == 8 { first } else { second }) };
+            u8::from(frames::enter(session, version, frame, slot, stub))
+        }
         _ => {
             register(session, program, first, second, third);
             0
@@ -89,14 +66,21 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
 }
 
 /// Makes the interpreter call the agent. `state`: the thread state; 0: not known. `frame`: the
-/// frame that is entered.
+/// frame that is entered; 0: none.
 #[cfg(not(feature = "placed"))]
 fn register(session: Session, program: &Program, state: u64, frame: u64, thrown: u64) {
     let is_thrown = thrown as u32 != 0;
+    let [state, frame] = [state, frame].map(|address| {
+        // SAFETY: from 3.11 on the evaluator gets a thread state and a frame, which live while it
+        // runs. The thread holds the interpreter's lock.
+        (address != 0).then(|| unsafe { Place::new(address) })
+    });
     match word_of(program, program::VERSION) & !program::WAITS {
         11 => {
-            profile::enter(session, word_of(program, program::CURRENT), state);
-            if frame != 0 && !is_thrown {
+            // SAFETY: a variable of the interpreter, which stays.
+            let current = unsafe { Place::new(word_of(program, program::CURRENT)) };
+            profile::enter(session, current, state);
+            if let Some(frame) = frame.filter(|_| !is_thrown) {
                 profile::expect(session, frame);
             }
         }

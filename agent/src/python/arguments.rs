@@ -5,8 +5,8 @@
 
 use super::coroutines::Run;
 use super::layout::Layout;
+use super::place::Place;
 use super::text::Text;
-use super::{byte, half, word};
 use crate::state::Session;
 use crate::values;
 use calltap_abi::event::code;
@@ -40,23 +40,23 @@ const DIGIT: u32 = 30;
 /// Parameters of a code object.
 struct Parameters<'a> {
     layout: &'a Layout,
-    /// Address of the tuple of their names.
-    names: u64,
+    /// The tuple of their names.
+    names: Place,
     count: u64,
 }
 
 impl<'a> Parameters<'a> {
-    fn of(layout: &'a Layout, code: u64) -> Parameters<'a> {
-        let number = |offset| u64::from(half(code + offset).load(Relaxed));
-        let flags = half(code + layout.flags).load(Relaxed);
+    fn of(layout: &'a Layout, code: Place) -> Parameters<'a> {
+        let number = |offset| u64::from(code.half(offset));
+        let flags = code.half(layout.flags);
         let further = u64::from(flags & TAKES_MORE != 0) + u64::from(flags & TAKES_KEYWORDS != 0);
-        let names = word(code + layout.parameter_names).load(Relaxed);
+        let names = code.target(layout.parameter_names);
         let count = number(layout.positional) + number(layout.keyword_only) + further;
-        Parameters { layout, names, count: count.min(word(names + SIZE).load(Relaxed)) }
+        Parameters { layout, names, count: count.min(names.word(SIZE)) }
     }
 
     fn name(&self, n: u64) -> Option<Text> {
-        Text::new(self.layout, word(self.names + ITEMS + 8 * n).load(Relaxed))
+        Text::new(self.layout, self.names.follow(ITEMS + 8 * n)?)
     }
 }
 
@@ -70,7 +70,7 @@ fn utf8(text: Text) -> impl Iterator<Item = u8> {
 }
 
 /// Notes which parameters of a new function are read, and their names.
-pub fn choose(table: &Table, layout: &Layout, entry: &Entry, code: u64) {
+pub fn choose(table: &Table, layout: &Layout, entry: &Entry, code: Place) {
     entry.arguments.store(0, Relaxed);
     entry.names_length.store(0, Relaxed);
     let parameters = Parameters::of(layout, code);
@@ -154,8 +154,8 @@ impl Values {
         self.put(bytes.into_iter().take(length));
     }
 
-    /// Adds an object of the interpreter.
-    fn add(&mut self, layout: &Layout, object: u64) {
+    /// Adds an object of the interpreter, if there is one.
+    fn add(&mut self, layout: &Layout, object: Option<Place>) {
         let put = self.put_object(layout, object, true);
         if put.is_none() {
             self.miss();
@@ -163,16 +163,14 @@ impl Values {
         self.count += 1;
     }
 
-    fn put_object(&mut self, layout: &Layout, object: u64, may_be_cell: bool) -> Option<()> {
-        if object == 0 {
-            return None;
-        }
-        let of = word(object + TYPE).load(Relaxed);
-        let is_own = word(of + TYPE_FLAGS).load(Relaxed) & IS_MADE == 0;
+    fn put_object(&mut self, layout: &Layout, object: Option<Place>, may_be_cell: bool) -> Option<()> {
+        let object = object?;
+        let of = object.target(TYPE);
+        let is_own = of.word(TYPE_FLAGS) & IS_MADE == 0;
         let is = |name: &[u8]| is_own && type_name(of).eq(name.iter().copied());
         let number = || integer(layout, object);
         if is(b"cell") && may_be_cell {
-            return self.put_object(layout, word(object + IN_CELL).load(Relaxed), false);
+            return self.put_object(layout, object.follow(IN_CELL), false);
         } else if is(b"NoneType") {
             self.put_text(kind::WORD, b"None".iter().copied());
         } else if is(b"bool") {
@@ -180,7 +178,7 @@ impl Values {
         } else if let Some(number) = number().filter(|_| is(b"int")) {
             self.put([kind::INTEGER].into_iter().chain(number.to_le_bytes()));
         } else if is(b"float") {
-            let bits = word(object + NUMBER).load(Relaxed);
+            let bits = object.word(NUMBER);
             self.put([kind::FLOAT].into_iter().chain(bits.to_le_bytes()));
         } else if let Some(text) = Some(object).filter(|_| is(b"str")).and_then(|it| Text::new(layout, it)) {
             self.put_text(kind::TEXT, utf8(text));
@@ -192,14 +190,14 @@ impl Values {
 }
 
 /// Returns the name of a type.
-fn type_name(of: u64) -> impl Iterator<Item = u8> {
-    let at = word(of + TYPE_NAME).load(Relaxed);
-    (at..at + TEXT as u64).map(|at| byte(at).load(Relaxed)).take_while(|byte| *byte != 0)
+fn type_name(of: Place) -> impl Iterator<Item = u8> {
+    let name = of.target(TYPE_NAME);
+    (0..TEXT as u64).map(move |n| name.byte(n)).take_while(|byte| *byte != 0)
 }
 
 /// Returns an integer, if it has no more than 63 bits.
-fn integer(layout: &Layout, object: u64) -> Option<i64> {
-    let size = word(object + NUMBER).load(Relaxed);
+fn integer(layout: &Layout, object: Place) -> Option<i64> {
+    let size = object.word(NUMBER);
     let (count, is_negative) = if layout.tags_integers {
         (size >> 3, size & 3 == 2)
     } else {
@@ -210,7 +208,7 @@ fn integer(layout: &Layout, object: u64) -> Option<i64> {
     }
     let mut number = 0_u64;
     for n in 0..count {
-        let digit = u64::from(half(object + DIGITS + 4 * n).load(Relaxed));
+        let digit = u64::from(object.half(DIGITS + 4 * n));
         if n == 2 && digit > 7 {
             return None;
         }
@@ -220,12 +218,12 @@ fn integer(layout: &Layout, object: u64) -> Option<i64> {
 }
 
 /// Writes the values of an entry, in front of its event: which coroutine runs, and the arguments.
-/// `locals`: address of the frame's first local. If there is no room the event finds none either,
+/// `locals`: place of the frame's first local. If there is no room the event finds none either,
 /// and is counted.
 pub fn enter(
     session: Session,
     layout: &Layout,
-    (entry, run, locals): (&Entry, Option<Run>, u64),
+    (entry, run, locals): (&Entry, Option<Run>, Place),
     (stub, slot): (u32, u64),
 ) {
     let count = entry.arguments.load(Relaxed);
@@ -250,8 +248,7 @@ pub fn enter(
         }
     }
     for local in entry.locals.iter().take(count as usize) {
-        let at = locals + 8 * u64::from(local.load(Relaxed));
-        values.add(layout, word(at).load(Relaxed));
+        values.add(layout, locals.follow(8 * u64::from(local.load(Relaxed))));
     }
     let low = (slot as u32) << 22 ^ stub | code::ARGUMENTS;
     let _ = values::write(session, low, values.bytes.get(..values.length).unwrap_or_default());

@@ -5,21 +5,18 @@
 //! values tell which coroutine runs, whether it has run before, and whether it waits, has returned
 //! or was left by an exception. They are read of the frame and of its code, in front of the event.
 
-#[cfg(not(feature = "placed"))]
-use super::byte;
-use super::{half, word};
+use super::place::Place;
 use crate::state::Session;
 use crate::values;
 use calltap_abi::event::code;
 use calltap_abi::python::coroutine::RETURN;
-use core::sync::atomic::Ordering::Relaxed;
 
 /// CO_COROUTINE: flag of the code of a function of `async def`.
 const IS_COROUTINE: u32 = 0x80;
 
 /// Whether the code is that of a coroutine. `flags`: offset of the flags.
-pub fn is_coroutine(code: u64, flags: u64) -> bool {
-    half(code + flags).load(Relaxed) & IS_COROUTINE != 0
+pub fn is_coroutine(code: Place, flags: u64) -> bool {
+    code.half(flags) & IS_COROUTINE != 0
 }
 
 /// A coroutine that is about to run.
@@ -78,48 +75,49 @@ const OWNED_BY_EVALUATOR: u8 = 3;
 #[cfg(not(feature = "placed"))]
 impl Frames {
     /// Returns the current instruction of a frame.
-    pub fn instruction(frame: u64) -> u64 {
-        word(frame + INSTRUCTION).load(Relaxed)
+    pub fn instruction(frame: Place) -> Place {
+        frame.target(INSTRUCTION)
     }
 
-    /// Returns the address of the first local of a frame.
-    pub fn locals(frame: u64) -> u64 {
-        frame + LOCALS
+    /// Returns the place of the first local of a frame.
+    pub fn locals(frame: Place) -> Place {
+        frame.at(LOCALS)
     }
 
     /// Whether the frame is that of a generator or coroutine.
-    pub fn is_generator(&self, frame: u64) -> bool {
-        byte(frame + self.owner).load(Relaxed) == OWNED_BY_GENERATOR
+    pub fn is_generator(&self, frame: Place) -> bool {
+        frame.byte(self.owner) == OWNED_BY_GENERATOR
     }
 
     /// Returns the index of the current instruction, relative to the first that is not preparation.
-    fn behind_first(&self, frame: u64) -> i64 {
-        let code = word(frame + self.code).load(Relaxed);
-        let first = half(code + self.first).load(Relaxed);
-        let at = Frames::instruction(frame).wrapping_sub(code + self.instructions) as i64 / 2;
+    fn behind_first(&self, frame: Place) -> i64 {
+        let code = frame.target(self.code);
+        let first = code.half(self.first);
+        let instructions = code.at(self.instructions).address();
+        let at = Frames::instruction(frame).address().wrapping_sub(instructions) as i64 / 2;
         at - i64::from(first)
     }
 
     /// Whether a generator or coroutine was suspended in its body.
-    pub fn has_begun(&self, frame: u64) -> bool {
+    pub fn has_begun(&self, frame: Place) -> bool {
         self.behind_first(frame) > 0
     }
 
     /// Describes the coroutine whose frame is entered; `None` if the frame is none of a coroutine.
-    pub fn run(&self, frame: u64) -> Option<Run> {
-        let owner = |frame: u64| byte(frame + self.owner).load(Relaxed);
+    pub fn run(&self, frame: Place) -> Option<Run> {
+        let owner = |frame: Place| frame.byte(self.owner);
         if !self.is_generator(frame) {
             return None;
         }
-        let mut below = word(frame + self.previous).load(Relaxed);
+        let mut below = frame.follow(self.previous);
         // The evaluator has put its own frame in between.
-        if below != 0 && owner(below) == OWNED_BY_EVALUATOR {
-            below = word(below + self.previous).load(Relaxed);
+        if let Some(between) = below.filter(|below| owner(*below) == OWNED_BY_EVALUATOR) {
+            below = between.follow(self.previous);
         }
         Some(Run {
-            object: frame - self.of_object,
+            object: frame.address() - self.of_object,
             resumed: self.has_begun(frame),
-            outermost: below == 0 || owner(below) != OWNED_BY_GENERATOR,
+            outermost: below.is_none_or(|below| owner(below) != OWNED_BY_GENERATOR),
         })
     }
 }
@@ -159,37 +157,35 @@ impl FrameObjects {
         if version == 10 { &V3_10 } else { &V3_8 }
     }
 
-    /// Returns the address of the first local of a frame.
-    pub fn locals(&self, frame: u64) -> u64 {
-        frame + self.locals
+    /// Returns the place of the first local of a frame.
+    pub fn locals(&self, frame: Place) -> Place {
+        frame.at(self.locals)
     }
 
     /// Describes the coroutine whose frame is entered.
-    pub fn run(&self, frame: u64) -> Option<Run> {
-        let object = word(frame + self.object).load(Relaxed);
-        let below = word(frame + BACK).load(Relaxed);
-        let outermost = below == 0 || word(below + self.object).load(Relaxed) == 0;
-        let resumed = half(frame + self.last).load(Relaxed) as i32 >= 0;
+    pub fn run(&self, frame: Place) -> Option<Run> {
+        let object = frame.word(self.object);
+        let outermost = frame.follow(BACK).is_none_or(|below| below.word(self.object) == 0);
+        let resumed = frame.half(self.last) as i32 >= 0;
         (object != 0).then_some(Run { object, resumed, outermost })
     }
 
     /// Returns the state of a coroutine that was left, by its frame.
-    pub fn state(&self, frame: u64) -> u8 {
+    pub fn state(&self, frame: Place) -> u8 {
         use calltap_abi::python::coroutine::{RAISED, RETURNED as HAS_RETURNED, WAITS};
         if self.has_state {
-            return match super::byte(frame + self.state).load(Relaxed) as i8 {
+            return match frame.byte(self.state) as i8 {
                 SUSPENDED => WAITS,
                 RETURNED => HAS_RETURNED,
                 _ => RAISED,
             };
         }
-        if word(frame + self.state).load(Relaxed) != 0 {
+        if frame.word(self.state) != 0 {
             return WAITS;
         }
         // An exception that was thrown into it before it began has no instruction.
-        let Ok(last) = u64::try_from(half(frame + self.last).load(Relaxed) as i32) else { return RAISED };
-        let bytecode = word(word(frame + CODE).load(Relaxed) + BYTECODE).load(Relaxed);
-        let instruction = super::byte(bytecode + BYTES + last).load(Relaxed);
+        let Ok(last) = u64::try_from(frame.half(self.last) as i32) else { return RAISED };
+        let instruction = frame.target(CODE).target(BYTECODE).byte(BYTES + last);
         if instruction == RETURN_VALUE { HAS_RETURNED } else { RAISED }
     }
 }

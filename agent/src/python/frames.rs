@@ -5,12 +5,15 @@
 //! return. Where the evaluator's exits are rewritten, the shadow-stack slot of the return address
 //! holds a mark while the call is open, as for other functions. The frame of a coroutine is kept
 //! below the site, where the evaluator saves another register.
+//!
+//! Uses `unsafe` because it reads the return address, and because a frame that was kept becomes a
+//! place again.
 
 use super::arguments;
 use super::coroutines::{self, FrameObjects};
 use super::functions::{function, stub_of};
 use super::layout::FRAMES;
-use super::word;
+use super::place::Place;
 use crate::record::record_at;
 use crate::shadow;
 use crate::state::{STUBS, Session};
@@ -37,7 +40,8 @@ fn below(slot: u64) -> u64 {
 
 /// Called when the evaluator is entered for a frame. Returns whether the call is recorded, and its
 /// return has to be. `version`: 8 for CPython 3.8. `stub`: the hook's return address.
-pub fn enter(session: Session, version: u64, frame: u64, slot: u64, stub: u64) -> bool {
+#[inline(never)]
+pub fn enter(session: Session, version: u64, frame: Place, slot: u64, stub: u64) -> bool {
     let is_recorded = record(session, version, frame, slot);
     if stub as usize % stub::SIZE == stub::AFTER_CALL {
         if is_recorded {
@@ -56,12 +60,9 @@ pub fn unmark(slot: u64, stub: u64) -> bool {
 }
 
 /// Records the entry of the function of a frame. Returns whether its return has to be recorded.
-fn record(session: Session, version: u64, frame: u64, slot: u64) -> bool {
-    let code_object = word(frame + CODE).load(Relaxed);
-    let Some(entry) = function(session, &FRAMES, code_object, true, || word(frame + GLOBALS).load(Relaxed))
-    else {
-        return false;
-    };
+fn record(session: Session, version: u64, frame: Place, slot: u64) -> bool {
+    let globals = || frame.follow(GLOBALS);
+    let Some(entry) = function(session, &FRAMES, frame.target(CODE), true, globals) else { return false };
     if entry.state.load(Acquire) != state::ON {
         return false;
     }
@@ -76,7 +77,7 @@ fn record(session: Session, version: u64, frame: u64, slot: u64) -> bool {
         record_at(session, site | code::TAIL_ENTRY, slot);
         return false;
     }
-    let left = if run.is_some() { frame } else { 0 };
+    let left = if run.is_some() { frame.address() } else { 0 };
     if !(shadow::keep(below(slot), site.into()) && shadow::keep(below(below(slot)), left)) {
         return false;
     }
@@ -87,8 +88,10 @@ fn record(session: Session, version: u64, frame: u64, slot: u64) -> bool {
 /// Records the return of the call in a slot.
 pub fn leave(session: Session, slot: u64) {
     if let Some(site) = shadow::kept(below(slot)) {
-        // The caller holds a reference to the frame of a coroutine.
         if let Some(frame) = shadow::kept(below(below(slot))).filter(|frame| *frame != 0) {
+            // SAFETY: the frame of a coroutine, which `record` has kept. The evaluator's caller
+            // holds a reference to it, and the thread the interpreter's lock.
+            let frame = unsafe { Place::new(frame) };
             let state = FrameObjects::of(VERSION.load(Relaxed)).state(frame);
             coroutines::leave(session, site as u32, slot, state);
         }

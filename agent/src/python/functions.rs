@@ -2,7 +2,8 @@
 //! table, and its own site.
 
 use super::layout::Layout;
-use super::{arguments, coroutines, names, scopes, word};
+use super::place::Place;
+use super::{arguments, coroutines, names, scopes};
 use crate::register;
 use crate::state::{STUBS, Session};
 use calltap_abi::python::Entry;
@@ -21,16 +22,16 @@ pub fn stub_of(entry: &Entry) -> u32 {
 pub fn function(
     session: Session,
     layout: &Layout,
-    code: u64,
+    code: Place,
     enters: bool,
-    globals: impl FnOnce() -> u64,
+    globals: impl FnOnce() -> Option<Place>,
 ) -> Option<&'static Entry> {
     let process = register::register_process(session)?;
     let table = session.python();
     if table.is_paused() {
         return None;
     }
-    let known = table.find(code, process);
+    let known = table.find(code.address(), process);
     let entry = known.or_else(|| introduce(session, layout, process, code, globals()));
     if entry.is_none() && enters {
         table.header.missed.fetch_add(1, Relaxed);
@@ -45,13 +46,13 @@ fn introduce(
     session: Session,
     layout: &Layout,
     process: u32,
-    code: u64,
-    globals: u64,
+    code: Place,
+    globals: Option<Place>,
 ) -> Option<&'static Entry> {
     let table = session.python();
     let rules = table.header.rules_version.load(SeqCst);
     let (index, entry) = table.take()?;
-    entry.code.store(code, Relaxed);
+    entry.code.store(code.address(), Relaxed);
     entry.process.store(process, Relaxed);
     let is_coroutine = coroutines::is_coroutine(code, layout.flags);
     entry.is_coroutine.store(is_coroutine.into(), Relaxed);
@@ -59,10 +60,9 @@ fn introduce(
     arguments::choose(table, layout, entry, code);
     // The entry holds a reference, under the interpreter's lock: so the object stays, and no other
     // one gets its address. The count is the first word of every object.
-    let references = word(code);
-    let count = references.load(Relaxed);
+    let count = code.word(0);
     if !layout.is_immortal(count) {
-        references.store(count + 1, Relaxed);
+        code.store_word(0, count + 1);
     }
     let is_known = table.introduce(index, entry);
     scopes::add(table, layout, index, code);

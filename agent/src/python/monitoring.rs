@@ -15,13 +15,17 @@
 //! An event's slot lies in the stack frame of the evaluator. In 3.12 it is the address of the
 //! evaluator's `_PyCFrame`, from 3.13 on the address of the entry frame that the evaluator pushes
 //! first.
+//!
+//! Uses `unsafe` because it calls functions of the interpreter by their addresses, and because they
+//! and the interpreter's calls pass structures as numbers.
 
 use super::arguments;
 use super::coroutines::{self, Frames};
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
 use super::layout::V3_12;
-use super::{byte, half, word, word_of};
+use super::place::Place;
+use super::word_of;
 use crate::record::record_at;
 use crate::register;
 use crate::state::Session;
@@ -108,7 +112,7 @@ struct InterpreterState {
     interpreter: AtomicU64,
     /// [`calltap_abi::python::Header::selection`] when its events were last restarted.
     selection: AtomicU32,
-    /// Address of the interpreter's pointer to the name of its tool; 0 if it was not found.
+    /// Offset of the interpreter's pointer to the name of its tool; 0 if it was not found.
     name_at: AtomicU64,
     /// Address of that name.
     name: AtomicU64,
@@ -124,24 +128,25 @@ impl InterpreterState {
         }
     }
 
-    /// Whether the interpreter has the tool. An interpreter that is initialized again, or that is
-    /// new, may have the address of a former one.
-    fn has_tool(&self) -> bool {
+    /// Whether the interpreter has the tool. `interpreter`: the one that is known here, if any is.
+    /// An interpreter that is initialized again, or that is new, may have the address of a former
+    /// one.
+    fn has_tool(&self, interpreter: Place) -> bool {
         let at = self.name_at.load(Relaxed);
-        self.interpreter.load(Relaxed) != 0 && (at == 0 || word(at).load(Relaxed) == self.name.load(Relaxed))
+        self.interpreter.load(Relaxed) != 0 && (at == 0 || interpreter.word(at) == self.name.load(Relaxed))
     }
 
     /// Notes where the interpreter has the name of the tool.
-    fn note_name(&self, interpreter: u64, tool: c_int) {
+    fn note_name(&self, interpreter: Place, tool: c_int) {
         let name = invoke(c"get_tool", c"i", tool, 0, 0);
         if name == 0 {
             return;
         }
         // The interpreter keeps it.
         release(name);
-        let middle = interpreter + version().names + 8 * tool as u64;
+        let middle = version().names + 8 * tool as u64;
         let mut all = (middle - BEFORE..middle + BEHIND).step_by(8);
-        let found = all.find(|at| word(*at).load(Relaxed) == name);
+        let found = all.find(|at| interpreter.word(*at) == name);
         self.name.store(name, Relaxed);
         self.name_at.store(found.unwrap_or(0), Relaxed);
     }
@@ -226,18 +231,21 @@ fn place(interpreter: u64) -> Option<&'static InterpreterState> {
     has(interpreter).or_else(|| has(0))
 }
 
-/// Called when the evaluator is entered with a thread state, or with 0 when a thread is about to
-/// give up the interpreter's lock. `thrown`: the evaluator was entered to raise an exception.
-pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
+/// Called when the evaluator is entered with a thread state, or without one when a thread is about
+/// to give up the interpreter's lock. `thrown`: the evaluator was entered to raise an exception.
+pub fn enter(session: Session, program: &Program, state: Option<Place>, thrown: bool) {
     let state = match state {
-        0 => current(program),
-        _ => {
-            evaluators(session).into_iter().for_each(|known| known.enter(state, recursion_left(state)));
+        None => current(program),
+        Some(state) => {
+            if let Some(known) = evaluators(session) {
+                known.enter(state.address(), recursion_left(state));
+            }
             state
         }
     };
-    let Some(place) = place(word(state + INTERPRETER).load(Relaxed)) else { return };
-    let is_known = place.has_tool();
+    let interpreter = state.target(INTERPRETER);
+    let Some(place) = place(interpreter.address()) else { return };
+    let is_known = place.has_tool(interpreter);
     let selection = session.python().header.selection.load(Acquire);
     let is_selected = selection == place.selection.load(Relaxed) || selection & phase::MASK != phase::SETTLED;
     let gate = calltap_python_gate.load(Relaxed) != 0;
@@ -248,14 +256,14 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
         known.store(word.load(Relaxed), Relaxed);
     }
     let States { tracing, exception, .. } = version();
-    if half(state + tracing).load(Relaxed) != 0 || word(state + exception).load(Relaxed) != 0 {
+    if state.half(*tracing) != 0 || state.word(*exception) != 0 {
         return;
     }
     BUSY.store(1, Relaxed);
     let is_first = place.name.load(Relaxed) == 0;
     if !is_known {
         place.interpreter.store(0, Relaxed);
-        register_callbacks(session, place, word(state + INTERPRETER).load(Relaxed));
+        register_callbacks(session, place, interpreter);
     }
     let now = place.interpreter.load(Relaxed);
     if now != 0 {
@@ -270,24 +278,27 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
 }
 
 /// Returns the state of the calling thread, which holds the interpreter's lock.
-fn current(addresses: &[AtomicU64]) -> u64 {
+fn current(addresses: &[AtomicU64]) -> Place {
     let get = word_of(addresses, program::CURRENT_STATE);
-    // SAFETY: `PyThreadState_Get` of this interpreter.
-    let get: extern "C" fn() -> u64 = unsafe { core::mem::transmute(get) };
-    get()
+    // SAFETY: `PyThreadState_Get` of this interpreter. The state lives while the thread runs.
+    unsafe {
+        let get: extern "C" fn() -> u64 = core::mem::transmute(get);
+        Place::new(get())
+    }
 }
 
 /// Takes a tool id of an interpreter and registers the callbacks.
-fn register_callbacks(session: Session, place: &InterpreterState, interpreter: u64) {
+fn register_callbacks(session: Session, place: &InterpreterState, interpreter: Place) {
     let monitoring = of_sys(c"monitoring");
     if monitoring == 0 {
         // The interpreter is still being initialized.
         return;
     }
     let name = c"calltap".as_ptr() as u64;
+    let own = interpreter.address();
     let Some(tool) = TOOLS.into_iter().find(|tool| call(c"use_tool_id", c"is", *tool, name, 0)) else {
         place.name_at.store(0, Relaxed);
-        place.interpreter.store(interpreter | TAKEN, Relaxed);
+        place.interpreter.store(own | TAKEN, Relaxed);
         session.python().header.occupied.fetch_add(1, Relaxed);
         return;
     };
@@ -316,13 +327,13 @@ fn register_callbacks(session: Session, place: &InterpreterState, interpreter: u
             release(object);
         }
     }
-    place.interpreter.store(interpreter | tool as u64, Relaxed);
+    place.interpreter.store(own | tool as u64, Relaxed);
     calltap_python_gate.store(1, Relaxed);
     if !(is_done && call(c"set_events", c"ii", tool, ALL as u64, 0)) {
         // An audit hook of the program may forbid it.
         give_back(place);
         place.name_at.store(0, Relaxed);
-        place.interpreter.store(interpreter | TAKEN, Relaxed);
+        place.interpreter.store(own | TAKEN, Relaxed);
         session.python().header.occupied.fetch_add(1, Relaxed);
     }
 }
@@ -366,17 +377,17 @@ fn event(arguments: *const u64, left: Option<u8>, may_disable: bool) -> u64 {
     let state = current(&ADDRESSES);
     let is_open = calltap_python_gate.load(Relaxed) != 0;
     let Some(session) = Session::get().filter(|session| is_open && session.traces_python()) else {
-        let interpreter = word(state + INTERPRETER).load(Relaxed);
-        place(interpreter)
+        place(state.word(INTERPRETER))
             .filter(|place| place.interpreter.load(Relaxed) != 0)
             .into_iter()
             .for_each(give_back);
         return none;
     };
-    // SAFETY: the first argument of every callback is the code object.
-    let code_object = unsafe { *arguments };
+    // SAFETY: the first argument of every callback is the code object, which its frame holds. The
+    // thread holds the interpreter's lock.
+    let code_object = unsafe { Place::new(*arguments) };
     let (frame, slot) = frame_of(session, state);
-    let globals = || word(frame + GLOBALS).load(Relaxed);
+    let globals = || frame.follow(GLOBALS);
     let Some(entry) = function(session, &V3_12, code_object, enters, globals) else { return none };
     match entry.state.load(Acquire) {
         state::ON => {}
@@ -385,7 +396,7 @@ fn event(arguments: *const u64, left: Option<u8>, may_disable: bool) -> u64 {
     }
     let code = match enters {
         false => code::EXIT,
-        true if is_bottom(word(frame + PREVIOUS).load(Relaxed)) => code::ENTRY,
+        true if frame.follow(PREVIOUS).is_some_and(is_bottom) => code::ENTRY,
         true => code::NESTED_ENTRY,
     };
     let stub = stub_of(entry);
@@ -403,33 +414,32 @@ fn event(arguments: *const u64, left: Option<u8>, may_disable: bool) -> u64 {
 }
 
 /// Whether this is the frame that an evaluator puts below those of the functions that it runs.
-fn is_bottom(frame: u64) -> bool {
-    frame != 0 && byte(frame + OWNER).load(Relaxed) == OWNED_BY_EVALUATOR
+fn is_bottom(frame: Place) -> bool {
+    frame.byte(OWNER) == OWNED_BY_EVALUATOR
 }
 
 /// Returns the frame of a thread that is entered or left, and the slot of its evaluator.
-fn frame_of(session: Session, state: u64) -> (u64, u64) {
+fn frame_of(session: Session, state: Place) -> (Place, u64) {
     let States { frame: at, is_c, .. } = version();
-    let found = word(state + at).load(Relaxed);
+    let found = state.target(*at);
     if *is_c {
-        return (word(found).load(Relaxed), found);
+        return (found.target(0), found.address());
     }
     let known = evaluators(session);
     let left = recursion_left(state);
-    if let Some(slot) = known.and_then(|known| known.slot(state, left)) {
+    if let Some(slot) = known.and_then(|known| known.slot(state.address(), left)) {
         return (found, slot);
     }
-    let mut frame = found;
+    let mut frame = Some(found);
     for _ in 0..MAX_FRAMES {
-        if is_bottom(frame) || frame == 0 {
-            break;
-        }
-        frame = word(frame + PREVIOUS).load(Relaxed);
+        let Some(above) = frame.filter(|frame| !is_bottom(*frame)) else { break };
+        frame = above.follow(PREVIOUS);
     }
+    let slot = frame.map_or(0, Place::address);
     if let Some(known) = known {
-        known.note(state, left, frame);
+        known.note(state.address(), left, slot);
     }
-    (found, frame)
+    (found, slot)
 }
 
 /// Returns the known evaluators of the calling thread. They are forgotten when the hooks may have
@@ -445,6 +455,6 @@ fn evaluators(session: Session) -> Option<&'static Evaluators> {
 }
 
 /// Returns how far C may still recurse in the innermost evaluator of a thread state, CPython 3.13.
-fn recursion_left(state: u64) -> u32 {
-    half(state + RECURSION_LEFT).load(Relaxed)
+fn recursion_left(state: Place) -> u32 {
+    state.half(RECURSION_LEFT)
 }

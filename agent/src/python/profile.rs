@@ -16,13 +16,15 @@
 //! frame: below the return addresses of the evaluator and of its callers, above those of its
 //! callees. Python functions that one evaluator runs inside each other share it, and are told apart
 //! by the order of their events.
+//!
+//! Uses `unsafe` because the interpreter passes its structures to [`profile`] as numbers.
 
 use super::arguments;
 use super::coroutines::{self, Frames};
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
 use super::layout::V3_11;
-use super::{byte, half, word};
+use super::place::Place;
 use crate::record::record_at;
 use crate::register::registered;
 use crate::state::Session;
@@ -71,44 +73,44 @@ fn own() -> u64 {
     profile as *const () as u64
 }
 
-/// Called when the evaluator is entered with a thread state. `current`: address at which the
+/// Called when the evaluator is entered with a thread state. `current`: place at which the
 /// interpreter keeps the state of the thread that holds its lock.
-pub fn enter(session: Session, current: u64, state: u64) {
+pub fn enter(session: Session, current: Place, state: Option<Place>) {
     // There is no state while no thread holds the lock.
-    let state = if state == 0 { word(current).load(Relaxed) } else { state };
-    if state == 0 {
-        return;
-    }
+    let Some(state) = state.or_else(|| current.follow(0)) else { return };
     let header = &session.python().header;
-    let found = word(state + PROFILE_FUNCTION).load(Relaxed);
+    let found = state.word(PROFILE_FUNCTION);
     if found == own() {
         // The function may be left from the previous session.
         calltap_python_gate.store(1, Relaxed);
         return;
     }
-    let frame = word(state + CFRAME).load(Relaxed);
-    if word(current).load(Relaxed) != state || frame == 0 || !frame.is_multiple_of(8) {
+    let frame = state.follow(CFRAME).filter(|frame| frame.address().is_multiple_of(8));
+    let Some(frame) = frame.filter(|_| current.word(0) == state.address()) else {
         header.unknown.fetch_add(1, Relaxed);
         return;
-    }
-    if found != 0 || word(state + PROFILE_OBJECT).load(Relaxed) != 0 {
+    };
+    if found != 0 || state.word(PROFILE_OBJECT) != 0 {
         header.occupied.fetch_add(1, Relaxed);
         return;
     }
-    if half(state + TRACING).load(Relaxed) != 0 {
+    if state.half(TRACING) != 0 {
         // A trace function runs: the next entry of the evaluator will do.
         return;
     }
-    CURRENT.store(current, Relaxed);
+    CURRENT.store(current.address(), Relaxed);
     calltap_python_gate.store(1, Relaxed);
-    word(state + PROFILE_FUNCTION).store(own(), Relaxed);
+    state.store_word(PROFILE_FUNCTION, own());
     // This is the _PyCFrame of the running evaluator, or the thread state's own.
-    byte(frame).store(TRACED, Relaxed);
+    frame.store_byte(0, TRACED);
 }
 
 /// The profile function (`Py_tracefunc`).
 extern "C" fn profile(_object: u64, frame: u64, what: i32, argument: u64) -> i32 {
-    let state = word(CURRENT.load(Relaxed)).load(Relaxed);
+    // SAFETY: `enter` has noted the variable before the interpreter got this function, and the
+    // interpreter passes a frame object, which its evaluator holds. The thread holds the lock.
+    let (current, frame) = unsafe { (Place::new(CURRENT.load(Relaxed)), Place::new(frame)) };
+    let state = current.target(0);
     let is_open = calltap_python_gate.load(Relaxed) != 0;
     let session = Session::get().filter(|session| is_open && session.traces_python());
     if let Some(session) = session {
@@ -117,7 +119,7 @@ extern "C" fn profile(_object: u64, frame: u64, what: i32, argument: u64) -> i32
     match session {
         // Same as `PyEval_SetProfile(NULL, NULL)`, which a profile function may call: the
         // interpreter reads the field again afterwards.
-        None => word(state + PROFILE_FUNCTION).store(0, Relaxed),
+        None => state.store_word(PROFILE_FUNCTION, 0),
         Some(session) if what == CALL || what == RETURN => {
             trace(session, state, frame, what == CALL, argument);
         }
@@ -130,30 +132,28 @@ extern "C" fn profile(_object: u64, frame: u64, what: i32, argument: u64) -> i32
 /// without a call of the profile function, for [`announce`]: if an awaited coroutine has handled an
 /// exception that was thrown into both, the interpreter resumes the awaiting one behind the
 /// instruction that calls the function.
-pub fn expect(session: Session, frame: u64) {
+pub fn expect(session: Session, frame: Place) {
     if session.python().header.coroutines.load(Relaxed) == 0 || !coroutines::V3_11.is_generator(frame) {
         return;
     }
-    let next = byte(Frames::instruction(frame) + INSTRUCTION_SIZE).load(Relaxed);
+    let next = Frames::instruction(frame).byte(INSTRUCTION_SIZE);
     let is_silent = coroutines::V3_11.has_begun(frame) && !RESUME.contains(&next);
     if let Some(thread) = registered(session).filter(|_| is_silent) {
-        thread.frame.store(frame, Relaxed);
+        thread.frame.store(frame.address(), Relaxed);
     }
 }
 
 /// Records the entry of the coroutine that [`expect`] has noted, at the first event behind it.
-fn announce(session: Session, state: u64) {
+fn announce(session: Session, state: Place) {
     let Some(thread) = registered(session) else { return };
-    let frame = thread.frame.load(Relaxed);
-    if frame == 0 {
+    let noted = thread.frame.load(Relaxed);
+    if noted == 0 {
         return;
     }
     thread.frame.store(0, Relaxed);
     // Only a frame that runs is known to exist still.
-    let Some(slot) = evaluator_of(state, frame) else { return };
-    let code_object = word(frame + CODE).load(Relaxed);
-    let globals = || word(frame + GLOBALS).load(Relaxed);
-    let entry = function(session, &V3_11, code_object, true, globals);
+    let Some((frame, slot)) = running_frame(state, noted) else { return };
+    let entry = function(session, &V3_11, frame.target(CODE), true, || frame.follow(GLOBALS));
     let Some(entry) = entry.filter(|entry| entry.state.load(Acquire) == state::ON) else { return };
     if session.python().identifies(entry) {
         let stub = stub_of(entry);
@@ -162,37 +162,34 @@ fn announce(session: Session, state: u64) {
     }
 }
 
-/// Returns the `_PyCFrame` of the evaluator that runs a frame of this thread.
-fn evaluator_of(state: u64, frame: u64) -> Option<u64> {
-    let mut evaluator = word(state + CFRAME).load(Relaxed);
+/// Finds the frame of this thread that has an address, and returns it if it runs, with the address
+/// of its evaluator's `_PyCFrame`.
+fn running_frame(state: Place, wanted: u64) -> Option<(Place, u64)> {
+    let mut evaluator = state.target(CFRAME);
     for _ in 0..EVALUATORS {
-        let mut running = word(evaluator + RUNNING).load(Relaxed);
-        while running != frame && running != 0 && byte(running + IS_ENTRY).load(Relaxed) == 0 {
-            running = word(running + BELOW).load(Relaxed);
+        let mut running = evaluator.follow(RUNNING);
+        while let Some(frame) = running {
+            if frame.address() == wanted {
+                return Some((frame, evaluator.address()));
+            }
+            running = if frame.byte(IS_ENTRY) == 0 { frame.follow(BELOW) } else { None };
         }
-        if running == frame {
-            return Some(evaluator);
-        }
-        evaluator = word(evaluator + OUTER).load(Relaxed);
-        if evaluator == 0 {
-            break;
-        }
+        evaluator = evaluator.follow(OUTER)?;
     }
     None
 }
 
-/// Records that the function of a frame is entered or left. `result`: the result of a return; 0 if
-/// an exception leaves the function.
-fn trace(session: Session, state: u64, frame: u64, enters: bool, result: u64) {
-    let frame = word(frame + FRAME).load(Relaxed);
-    let code_object = word(frame + CODE).load(Relaxed);
-    let globals = || word(frame + GLOBALS).load(Relaxed);
-    let Some(entry) = function(session, &V3_11, code_object, enters, globals) else { return };
+/// Records that the function of a frame object is entered or left. `result`: the result of a
+/// return; 0 if an exception leaves the function.
+fn trace(session: Session, state: Place, object: Place, enters: bool, result: u64) {
+    let frame = object.target(FRAME);
+    let globals = || frame.follow(GLOBALS);
+    let Some(entry) = function(session, &V3_11, frame.target(CODE), enters, globals) else { return };
     if entry.state.load(Acquire) != state::ON {
         return;
     }
-    let slot = word(state + CFRAME).load(Relaxed);
-    let code = match (enters, byte(frame + IS_ENTRY).load(Relaxed)) {
+    let slot = state.word(CFRAME);
+    let code = match (enters, frame.byte(IS_ENTRY)) {
         (false, _) => code::EXIT,
         (true, 0) => code::NESTED_ENTRY,
         (true, _) => code::ENTRY,
@@ -207,14 +204,14 @@ fn trace(session: Session, state: u64, frame: u64, enters: bool, result: u64) {
 }
 
 /// Writes which coroutine is entered, and its arguments.
-fn tell(session: Session, entry: &Entry, frame: u64, event: (u32, u64)) {
+fn tell(session: Session, entry: &Entry, frame: Place, event: (u32, u64)) {
     let run = session.python().identifies(entry).then(|| coroutines::V3_11.run(frame)).flatten();
     arguments::enter(session, &V3_11, (entry, run, Frames::locals(frame)), event);
 }
 
 /// Returns the state of a coroutine that is left.
-fn state_of(frame: u64, result: u64) -> u8 {
-    match (result, byte(Frames::instruction(frame)).load(Relaxed)) {
+fn state_of(frame: Place, result: u64) -> u8 {
+    match (result, Frames::instruction(frame).byte(0)) {
         (0, _) => coroutine::RAISED,
         (_, YIELD_VALUE) => coroutine::WAITS,
         _ => coroutine::RETURNED,

@@ -5,8 +5,8 @@
 //! traced.
 
 use super::layout::{Layout, Scope};
+use super::place::Place;
 use super::text::Writer;
-use super::{half_at, word_at};
 use crate::state::Session;
 use crate::sys;
 use calltap_abi::python::scopes::Relation;
@@ -48,16 +48,16 @@ fn has_constant(constants: u64, wanted: u64) -> bool {
 
 /// Adds the code objects that a new entry names: its own, and those of functions that are defined
 /// in it. The thread holds the interpreter's lock, and the code object all of its constants.
-pub fn add(table: &Table, layout: &Layout, index: u32, code: u64) {
+pub fn add(table: &Table, layout: &Layout, index: u32, code: Place) {
     let Some(Scope { constants, flags }) = layout.scope else { return };
-    table.scopes.add(code, Relation::Own, index);
-    let is_function = half_at(code + flags) & OPTIMIZED != 0;
+    table.scopes.add(code.address(), Relation::Own, index);
+    let is_function = code.half(flags) & OPTIMIZED != 0;
     let relation = if is_function { Relation::InFunction } else { Relation::InBody };
-    let tuple = word_at(code + constants);
-    for n in 0..word_at(tuple + LENGTH).min(SEARCHED) {
-        let item = word_at(tuple + ITEMS + 8 * n);
-        if word_at(item + TYPE) == word_at(code + TYPE) {
-            table.scopes.add(item, relation, index);
+    let tuple = code.target(constants);
+    for n in 0..tuple.word(LENGTH).min(SEARCHED) {
+        let item = tuple.target(ITEMS + 8 * n);
+        if item.word(TYPE) == code.word(TYPE) {
+            table.scopes.add(item.address(), relation, index);
         }
     }
 }
@@ -79,7 +79,7 @@ fn find<'a>(
     table: &'a Table,
     scope: &Scope,
     file_name: u64,
-    code: u64,
+    code: Place,
     own: &Entry,
     may_copy: bool,
 ) -> Option<Known<'a>> {
@@ -87,15 +87,15 @@ fn find<'a>(
     let has_it = |entry: &Entry| {
         let around = entry.code.load(Relaxed);
         may_copy
-            && copied(around + file_name) == Some(word_at(code + file_name))
-            && copied(around + scope.constants).is_some_and(|tuple| has_constant(tuple, code))
+            && copied(around + file_name) == Some(code.word(file_name))
+            && copied(around + scope.constants).is_some_and(|tuple| has_constant(tuple, code.address()))
     };
-    table.scopes.of(code).find_map(|(relation, index)| {
+    table.scopes.of(code.address()).find_map(|(relation, index)| {
         let entry = table.entries.get(index as usize)?;
         // The object of an entry of this process is never freed, and its constants stay.
         let is_here = entry.process.load(Relaxed) == process;
         let is_scope = || entry.line.load(Relaxed) <= line && (is_here || has_it(entry));
-        let is_same = || is_here || entry.code.load(Relaxed) == code;
+        let is_same = || is_here || entry.code.load(Relaxed) == code.address();
         match relation {
             _ if entry.state.load(Acquire) == state::FILLING => None,
             Relation::Own => (entry.line.load(Relaxed) == line && is_same()).then_some(Known::Own(entry)),
@@ -112,7 +112,7 @@ pub fn write(
     session: Session,
     writer: &mut Writer<'_>,
     layout: &Layout,
-    code: u64,
+    code: Place,
     module: impl FnOnce(&mut Writer<'_>),
 ) -> bool {
     let may_copy = session.control().unreadable.load(Relaxed) == 0;

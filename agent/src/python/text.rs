@@ -1,12 +1,11 @@
 //! Text of the interpreter's objects, and text that is written to an entry.
 //!
-//! Uses `unsafe` because it reads characters of two bytes. The thread holds the interpreter's lock,
-//! and the frame holds the objects.
+//! The thread holds the interpreter's lock, and the frame holds the objects.
 
 use super::layout::Layout;
-use super::{byte, half, word};
+use super::place::Place;
 use calltap_abi::python::{Entry, NAME};
-use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 // Offsets in str (PyASCIIObject).
 const LENGTH: u64 = 16;
@@ -15,7 +14,7 @@ const STATE: u64 = 32;
 /// A `str` object whose characters follow its head.
 #[derive(Clone, Copy)]
 pub struct Text {
-    data: u64,
+    data: Place,
     /// Number of characters.
     pub length: u64,
     /// Bytes of a character.
@@ -24,25 +23,21 @@ pub struct Text {
 
 impl Text {
     /// Returns the text of an object; `None` if its characters lie elsewhere.
-    pub fn new(layout: &Layout, object: u64) -> Option<Text> {
-        if object == 0 {
-            return None;
-        }
-        let state = half(object + STATE).load(Relaxed);
+    pub fn new(layout: &Layout, object: Place) -> Option<Text> {
+        let state = object.half(STATE);
         let (kind, is_compact, is_ascii) = (u64::from(state >> 2 & 7), state >> 5 & 1, state >> 6 & 1);
-        let data = object + if is_ascii != 0 { layout.ascii_data } else { layout.compact_data };
+        let data = object.at(if is_ascii != 0 { layout.ascii_data } else { layout.compact_data });
         let is_known = is_compact != 0 && matches!(kind, 1 | 2 | 4);
-        is_known.then(|| Text { data, length: word(object + LENGTH).load(Relaxed), width: kind })
+        is_known.then(|| Text { data, length: object.word(LENGTH), width: kind })
     }
 
     /// Returns character number `n`.
     pub fn character(&self, n: u64) -> Option<char> {
-        let at = self.data + n * self.width;
+        let at = n * self.width;
         let code = match self.width {
-            1 => u32::from(byte(at).load(Relaxed)),
-            // SAFETY: a string of this kind has characters of two bytes.
-            2 => u32::from(unsafe { &*(at as *const AtomicU16) }.load(Relaxed)),
-            _ => half(at).load(Relaxed),
+            1 => u32::from(self.data.byte(at)),
+            2 => u32::from(self.data.quarter(at)),
+            _ => self.data.half(at),
         };
         char::from_u32(code)
     }
@@ -52,7 +47,7 @@ impl Text {
         let bytes = (0..self.length).zip(wanted);
         self.length == wanted.len() as u64
             && self.width == 1
-            && bytes.into_iter().all(|(n, byte_wanted)| byte(self.data + n).load(Relaxed) == *byte_wanted)
+            && bytes.into_iter().all(|(n, wanted)| self.data.byte(n) == *wanted)
     }
 }
 
