@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Crates that are not published.
-const OWN: [&str; 3] = ["xtask", "calltap-e2e", "calltap-fuzz"];
+const OWN: [&str; 4] = ["xtask", "calltap-e2e", "calltap-fuzz", "calltap-libfuzzer"];
 
 /// Packages all crates, unpacks them elsewhere, and checks the command line there.
 pub fn run() -> Result<()> {

@@ -23,6 +23,8 @@ use random::Random;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time limit in seconds, longer than any generated program runs on a loaded machine.
@@ -97,34 +99,41 @@ struct Counts {
     compared: u64,
 }
 
-/// Runs programs for a time, with seeds from `seed` on.
+impl Counts {
+    /// Adds the counts of another thread.
+    fn add(&mut self, other: &Counts) {
+        self.programs += other.programs;
+        self.runs += other.runs;
+        self.refused += other.refused;
+        self.compared += other.compared;
+    }
+}
+
+/// Runs programs for a time, with seeds from `seed` on, one on each processor.
 pub fn run(seconds: u64, seed: u64) -> Result<()> {
     let calltap = shell::calltap()?;
     let place = shell::target().join("fuzz-programs");
-    let begin = Instant::now();
-    let (mut counts, mut failed, mut seed) = (Counts::default(), Vec::new(), seed);
-    while begin.elapsed() < Duration::from_secs(seconds) {
-        let directory = place.join(seed.to_string());
-        let case = Case::generate(seed);
-        counts.programs += 1;
-        let program = case.program(&directory);
-        program.build()?;
-        match MODES
-            .into_iter()
-            .find_map(|mode| Some((mode, program.check(mode, &calltap, &mut counts).err()?)))
-        {
-            None => fs::remove_dir_all(&directory)?,
-            Some((mode, what)) => {
-                let small = case.reduce(mode, &calltap, &directory);
-                let program = small.program(&directory);
-                program.build()?;
-                let what = program.check(mode, &calltap, &mut counts).err().unwrap_or(what);
-                println!("{}", small.report(&program, mode, &calltap, &format!("{what:#}")));
-                println!("  kept: {}", regressions::keep(&program, seed, mode, &what)?.display());
+    let (begin, next) = (Instant::now(), AtomicU64::new(seed));
+    let work = || -> Result<(Counts, Vec<u64>)> {
+        let (mut counts, mut failed) = (Counts::default(), Vec::new());
+        while begin.elapsed() < Duration::from_secs(seconds) {
+            let seed = next.fetch_add(1, Relaxed);
+            if !passes(seed, &calltap, &place.join(seed.to_string()), &mut counts)? {
                 failed.push(seed);
             }
         }
-        seed += 1;
+        Ok((counts, failed))
+    };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let done: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).collect()
+    });
+    let (mut counts, mut failed) = (Counts::default(), Vec::new());
+    for worker in done {
+        let (own, seeds) = worker?;
+        counts.add(&own);
+        failed.extend(seeds);
     }
     println!(
         "{} programs, {} runs traced, {} refused, {} calls compared with a debugger's; seeds up to {}",
@@ -132,9 +141,31 @@ pub fn run(seconds: u64, seed: u64) -> Result<()> {
         counts.runs,
         counts.refused,
         counts.compared,
-        seed - 1
+        next.load(Relaxed) - 1
     );
     if failed.is_empty() { Ok(()) } else { bail!("{} programs fail: seeds {failed:?}", failed.len()) }
+}
+
+/// Runs the program of a seed in every mode. Returns whether all is as untraced; a program that
+/// fails is made smaller, reported and kept.
+fn passes(seed: u64, calltap: &Path, directory: &Path, counts: &mut Counts) -> Result<bool> {
+    let case = Case::generate(seed);
+    counts.programs += 1;
+    let program = case.program(directory);
+    program.build()?;
+    let failing =
+        MODES.into_iter().find_map(|mode| Some((mode, program.check(mode, calltap, counts).err()?)));
+    let Some((mode, what)) = failing else {
+        fs::remove_dir_all(directory)?;
+        return Ok(true);
+    };
+    let small = case.reduce(mode, calltap, directory);
+    let program = small.program(directory);
+    program.build()?;
+    let what = program.check(mode, calltap, counts).err().unwrap_or(what);
+    println!("{}", small.report(&program, mode, calltap, &format!("{what:#}")));
+    println!("  kept: {}", regressions::keep(&program, seed, mode, &what)?.display());
+    Ok(false)
 }
 
 /// Builds the program of a seed in a directory, and returns the compiler and flags.
