@@ -127,7 +127,7 @@ impl Grid {
         }
         match key.code {
             KeyCode::Char('q') => return KeyEffect::Quit,
-            KeyCode::Char(' ') | KeyCode::Enter => {
+            KeyCode::Char(' ') => {
                 let row = self.state.selected().and_then(|at| self.rows().get(at));
                 return row.map_or(KeyEffect::Nothing, |row| KeyEffect::Toggle(row.clone()));
             }
@@ -137,7 +137,11 @@ impl Grid {
             KeyCode::PageDown => self.step(self.page as isize),
             KeyCode::Home => self.step(isize::MIN),
             KeyCode::End => self.step(isize::MAX),
-            KeyCode::Esc => self.select(None),
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.select(None);
+                self.arrange();
+            }
             KeyCode::Char('s') => self.sort_by(self.sort.next()),
             KeyCode::Char('c') => self.sort_by(Column::Calls),
             KeyCode::Char('t') => self.sort_by(Column::Total),
@@ -320,7 +324,7 @@ mod tests {
         assert_eq!(names(&grid), "", "q is a letter in a filter");
         press(&mut grid, &[KeyCode::Backspace, KeyCode::Enter]);
         assert_eq!(names(&grid), "slow also", "sorted by total");
-        press(&mut grid, &[KeyCode::Char('/'), KeyCode::Esc]);
+        press(&mut grid, &[KeyCode::Esc]);
         assert_eq!(names(&grid), "slow often also");
         assert_eq!(press(&mut grid, &[KeyCode::Char('q')]), KeyEffect::Quit);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
@@ -330,20 +334,20 @@ mod tests {
     #[test]
     fn selection_follows_function_to_its_new_row() {
         let mut grid = grid(THREE);
-        assert_eq!(press(&mut grid, &[KeyCode::Enter]), KeyEffect::Nothing, "nothing is selected yet");
-        assert_eq!(toggled(press(&mut grid, &[KeyCode::Down, KeyCode::Enter])), "often");
+        assert_eq!(press(&mut grid, &[KeyCode::Char(' ')]), KeyEffect::Nothing, "nothing is selected yet");
+        assert_eq!(toggled(press(&mut grid, &[KeyCode::Down, KeyCode::Char(' ')])), "often");
         assert_eq!(toggled(press(&mut grid, &[KeyCode::Char('f'), KeyCode::Char(' ')])), "often");
-        assert_eq!(toggled(press(&mut grid, &[KeyCode::End, KeyCode::Enter])), "slow");
+        assert_eq!(toggled(press(&mut grid, &[KeyCode::End, KeyCode::Char(' ')])), "slow");
         assert_eq!(
-            toggled(press(&mut grid, &[KeyCode::Up, KeyCode::Up, KeyCode::Up, KeyCode::Enter])),
+            toggled(press(&mut grid, &[KeyCode::Up, KeyCode::Up, KeyCode::Up, KeyCode::Char(' ')])),
             "also"
         );
         let next = grid.newest.clone();
         grid.set(None);
-        assert_eq!(press(&mut grid, &[KeyCode::Enter]), KeyEffect::Nothing);
+        assert_eq!(press(&mut grid, &[KeyCode::Char(' ')]), KeyEffect::Nothing);
         grid.set(next);
-        assert_eq!(toggled(press(&mut grid, &[KeyCode::Enter])), "also");
-        assert_eq!(press(&mut grid, &[KeyCode::Esc, KeyCode::Enter]), KeyEffect::Nothing);
+        assert_eq!(toggled(press(&mut grid, &[KeyCode::Char(' ')])), "also");
+        assert_eq!(press(&mut grid, &[KeyCode::Esc, KeyCode::Char(' ')]), KeyEffect::Nothing);
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl App {
         let said = if self.said.is_empty() { String::new() } else { format!("{}   ", self.said) };
         match self.view {
             View::Functions => format!(
-                " {said}{paused}{filter}q: quit  2: timeline  up/down: choose  tab: callers, callees  enter: go there  s: sort  /: search  {live}"
+                " {said}{paused}{filter}q: quit  2: timeline  up/down: select  tab: callers, callees  enter: go there  s: sort  /: filter  {live}"
             ),
             View::Timeline => format!(
                 " {said}{paused}q: quit  1: functions  left/right: pan  +/-: zoom  0: all  up/down: scroll  n/N: next, previous call"
@@ -208,10 +208,20 @@ impl App {
                     None => Some(0),
                 };
             }
+            KeyCode::Char('f') => self.sort = None,
+            KeyCode::Char(letter) if self.column_of(letter).is_some() => self.sort = self.column_of(letter),
             KeyCode::Char(' ') => return self.toggle(shown),
             _ => {}
         }
         KeyEffect::Nothing
+    }
+
+    /// Returns the column by which a letter sorts, as in `top`: that of calls, time, average or
+    /// longest call.
+    fn column_of(&self, letter: char) -> Option<usize> {
+        let is_meant = "ctam".contains(letter);
+        let title = letter.to_ascii_uppercase();
+        is_meant.then(|| self.columns().iter().position(|column| column.title.starts_with(title))).flatten()
     }
 
     fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) {
@@ -411,6 +421,11 @@ mod tests {
             names.into_iter().find(|name| lines[3].contains(name)).unwrap_or("nothing")
         };
         assert_eq!([0, 1, 2, 6].map(first), ["main", "main", "send", "main"]);
+        let of_letter = |letter: char| {
+            let (lines, _) = after(&[KeyCode::Char(letter)], None);
+            ["main", "parse", "send"].into_iter().find(|name| lines[3].contains(name)).unwrap_or("nothing")
+        };
+        assert_eq!(['c', 't', 'm', 'f'].map(of_letter), ["send", "main", "main", "main"]);
     }
 
     #[test]
