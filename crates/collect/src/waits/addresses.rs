@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Maximum number of addresses that are looked up, in all.
@@ -196,7 +197,7 @@ impl Addresses {
     /// Describes an address, if it is mapped.
     fn look_up(&mut self, process: u32, pid: u32, regions: &[Region], address: u64) -> Option<Address> {
         let region = maps::at(regions, address)?;
-        let place = place_of(region);
+        let place = place_of(&region.path);
         let recorder = region.file.1 != 0 && region.file.1 == self.control;
         let has_file = region.file.1 != 0 && !recorder;
         let mut described = Address { process, address, name: None, object: None, place, recorder };
@@ -224,10 +225,13 @@ fn file_of_bss<'r>(regions: &'r [Region], region: &Region) -> Option<&'r Region>
     regions.iter().rfind(is_before).filter(|_| is_anonymous)
 }
 
-/// Returns the description of the memory of a mapping.
-fn place_of(region: &Region) -> String {
-    match region.path.to_string_lossy() {
+/// Returns the description of the memory of a mapping with a path. The kernel gives shared memory without a
+/// file the name of one that was deleted.
+fn place_of(path: &Path) -> String {
+    match path.to_string_lossy() {
         path if path.is_empty() => "anonymous memory".to_owned(),
+        path if path == "/dev/zero (deleted)" => "anonymous shared memory".to_owned(),
+        path if path.starts_with("/SYSV") => "System V shared memory".to_owned(),
         path => path.trim_matches(['[', ']']).to_owned(),
     }
 }
@@ -306,6 +310,18 @@ mod tests {
         assert_eq!(stack.name, None);
         let made = Box::new(5);
         assert_eq!(look(&raw const *made as u64).name, None);
+    }
+
+    #[test]
+    fn memory_is_described_by_its_kind() {
+        let check = |path: &str, expected: &str| {
+            assert_eq!(place_of(Path::new(path)), expected, "{path}");
+        };
+        check("", "anonymous memory");
+        check("[heap]", "heap");
+        check("/dev/zero (deleted)", "anonymous shared memory");
+        check("/SYSV00000000 (deleted)", "System V shared memory");
+        check("/lib/a b.so", "/lib/a b.so");
     }
 
     #[test]
