@@ -225,8 +225,8 @@ fn file_of_bss<'r>(regions: &'r [Region], region: &Region) -> Option<&'r Region>
     regions.iter().rfind(is_before).filter(|_| is_anonymous)
 }
 
-/// Returns the description of the memory of a mapping with a path. The kernel gives shared memory without a
-/// file the name of one that was deleted.
+/// Returns the description of the memory of a mapping with a path. The kernel gives shared memory
+/// without a file the name of one that was deleted.
 fn place_of(path: &Path) -> String {
     match path.to_string_lossy() {
         path if path.is_empty() => "anonymous memory".to_owned(),
