@@ -3,9 +3,7 @@
 
 use crate::{shell, watched};
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
@@ -16,12 +14,6 @@ const FAILURES: &str = "failures:";
 const RESULT: &str = "test result:";
 /// Beginning of the output of a test that failed.
 const OUTPUT: &str = "---- ";
-/// Test binary of the first lane, which takes as long as all of the second.
-const FIRST: [&str; 1] = ["programs"];
-/// Test binaries that come first in the second lane: the long ones.
-const SECOND: [&str; 2] = ["attach", "answers"];
-/// Test binaries that act on all processes of the machine, so on those of other tests, too.
-const ALONE: [&str; 3] = ["directory", "hostile", "orphans"];
 /// Number of lines of a failed test's output that are printed once more at the end.
 const MAX_LINES: usize = 12;
 /// Length in characters to which these lines are cut.
@@ -36,28 +28,27 @@ struct Messages {
     failures: Vec<String>,
 }
 
-/// Arguments of cargo that select tests.
-type Selected = Vec<String>;
-
 /// Builds calltap, runs the tests, counts the skipped ones, and prints how long each test binary
 /// took.
 pub fn run(long: bool) -> Result<()> {
     let calltap = shell::build_calltap()?;
     let messages = Mutex::new(Messages::default());
-    let built = run_lane(&calltap, vec![vec!["--no-run".to_owned()]], &messages)?;
-    if !built.is_empty() {
-        bail!("the tests do not build: {}", built.join("; "));
+    let mut rounds = vec![Vec::new()];
+    if long {
+        // Doc tests are left out: `ignore` has another meaning there.
+        rounds.push(vec!["--lib", "--bins", "--tests", "--", "--ignored"]);
     }
     let mut failed = Vec::new();
-    for lanes in stages(long)? {
-        let run = |lane: Vec<Selected>| run_lane(&calltap, lane, &messages);
-        let done: Vec<Result<Vec<String>>> = thread::scope(|scope| {
-            let lanes: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(move || run(lane))).collect();
-            let join = |lane: thread::ScopedJoinHandle<'_, _>| lane.join().expect("a lane does not panic");
-            lanes.into_iter().map(join).collect()
-        });
-        for lane in done {
-            failed.extend(lane?);
+    for arguments in rounds {
+        let mut command = shell::cargo();
+        command.args(["test", "--workspace", "--release", "--no-fail-fast"]);
+        command.arg("--config").arg(watched::runner()?).args(arguments);
+        command.env("CALLTAP_BIN", &calltap);
+        if std::io::stderr().is_terminal() {
+            command.env("CARGO_TERM_COLOR", "always");
+        }
+        if !follow(&mut command, &messages)? {
+            failed.push(shell::line(&command));
         }
     }
     let Messages { mut skipped, took, failures } =
@@ -81,59 +72,6 @@ pub fn run(long: bool) -> Result<()> {
         bail!("{count} skipped, and CALLTAP_NO_SKIP=1 does not allow that");
     }
     Ok(())
-}
-
-/// Returns the stages of the tests, which follow each other. The lanes of a stage run at once: many
-/// tests wait for a program or an interval, and one lane alone would leave a processor idle.
-fn stages(long: bool) -> Result<Vec<Vec<Vec<Selected>>>> {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Selected>();
-    let of_names = |names: &[&str]| {
-        let pairs = names.iter().flat_map(|name| ["--test", name]);
-        pairs.map(str::to_owned).collect::<Selected>()
-    };
-    let all = names_of_tests()?;
-    let placed = [&FIRST[..], &SECOND, &ALONE].concat();
-    let others: Vec<&str> = all.iter().map(String::as_str).filter(|name| !placed.contains(name)).collect();
-    let rest = [words(&["--lib", "--bins"]), of_names(&others)].concat();
-    let second = vec![of_names(&SECOND), rest, words(&["--doc"])];
-    let mut stages = vec![vec![vec![of_names(&FIRST)], second], vec![vec![of_names(&ALONE)]]];
-    if long {
-        // Doc tests are left out: `ignore` has another meaning there.
-        stages.push(vec![vec![words(&["--lib", "--bins", "--tests", "--", "--ignored"])]]);
-    }
-    Ok(stages)
-}
-
-/// Returns the names of the workspace's test binaries, without those of libraries and programs, and
-/// without those that need a feature to be chosen.
-fn names_of_tests() -> Result<Vec<String>> {
-    let mut command = shell::cargo();
-    let output = shell::output(command.args(["metadata", "--no-deps", "--format-version", "1"]))?;
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("the output of cargo metadata")?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
-    let targets = packages.iter().flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let has = |list: &Value, word: &str| list.as_array().is_some_and(|list| list.contains(&json!(word)));
-    let is_test = |target: &&Value| has(&target["kind"], "test") && target.get("required-features").is_none();
-    let names = targets.filter(is_test).filter_map(|target| target["name"].as_str().map(str::to_owned));
-    Ok(names.collect())
-}
-
-/// Runs the tests of a lane, one selection after the other. Returns the commands that failed.
-fn run_lane(calltap: &Path, lane: Vec<Selected>, messages: &Mutex<Messages>) -> Result<Vec<String>> {
-    let mut failed = Vec::new();
-    for selected in lane {
-        let mut command = shell::cargo();
-        command.args(["test", "--workspace", "--release", "--no-fail-fast"]);
-        command.arg("--config").arg(watched::runner()?).args(selected);
-        command.env("CALLTAP_BIN", calltap);
-        if std::io::stderr().is_terminal() {
-            command.env("CARGO_TERM_COLOR", "always");
-        }
-        if !follow(&mut command, messages)? {
-            failed.push(shell::line(&command));
-        }
-    }
-    Ok(failed)
 }
 
 /// Runs cargo, and collects the messages of the tests. False if it fails. A process that a test
@@ -161,11 +99,9 @@ fn longest(took: Vec<String>) -> Vec<String> {
 /// Passes lines on, and collects those about skipped tests, times and failures.
 fn pass(from: impl Read, to: &mut impl Write, messages: &Mutex<Messages>) {
     let mut failures = Failures::default();
-    for mut line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
-        // In one write, as another lane prints, too.
-        line.push(b'\n');
-        let _ = to.write_all(&line).and_then(|()| to.flush());
-        let text = String::from_utf8_lossy(line.trim_ascii_end());
+    for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+        let _ = to.write_all(&line).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush());
+        let text = String::from_utf8_lossy(&line);
         let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
         // The test harness may have begun the line: `test name ... SKIPPED: why`.
         if let Some((_, why)) = text.split_once("SKIPPED: ") {

@@ -165,19 +165,24 @@ fn compare_disturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>
     // On a busy machine two rounds take long, as the start of a program does, and many more may
     // pass before calltap has attached.
     let mut times = [1, 10, 100, 1_000, 10_000].into_iter();
-    let enough =
-        times.any(|times| compare_disturbed_for(program, &command, rounds.saturating_mul(times), disturb));
-    assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
+    let mut last = String::new();
+    let enough = times.any(|times| {
+        let rounds = rounds.saturating_mul(times);
+        let refused = compare_disturbed_for(program, &command, rounds, disturb);
+        last = refused.clone().unwrap_or_default();
+        refused.is_none()
+    });
+    assert!(enough, "attached too seldom: {} {arguments:?}: {last}", program.name);
 }
 
-/// Runs a program alone and disturbed for a number of rounds, and compares both. True if it was
-/// disturbed at least once.
+/// Runs a program alone and disturbed for a number of rounds, and compares both. Returns the
+/// refusals if it was never disturbed.
 fn compare_disturbed_for(
     program: &Program,
     command: &dyn Fn(u32) -> Command,
     rounds: u32,
     disturb: Disturb<'_>,
-) -> bool {
+) -> Option<String> {
     let compared = |text: &str| {
         let same = |line: &&str| !line.starts_with("about ");
         text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
@@ -191,7 +196,7 @@ fn compare_disturbed_for(
     assert_eq!(status, alone.status, "{what}: how it ended\n{errors}");
     assert_eq!(compared(&output), compared(&alone.stdout), "{what}: its output");
     assert_eq!(errors, alone.stderr, "{what}: its errors");
-    times >= 1
+    (times == 0).then_some(refused)
 }
 
 /// Checks that attaching is refused with one line, and that the program is not changed.
