@@ -157,7 +157,8 @@ fn several_processes(steps: &Steps, by_graph: bool) {
         assert_eq!(calls_within(&followed, "vfs_write", "save"), WRITES);
         assert_eq!(recorded.matches("vfs_write [kernel]()").count() as u64, WRITES, "{recorded}");
     }
-    assert!(recorded.contains("/* page fault at 0x"), "{recorded}");
+    let said = &steps.of("events").stderr;
+    assert!(recorded.contains("/* page fault at 0x"), "{said}{recorded}");
     let reports = serde_json::Deserializer::from_str(steps.output("of_children")).into_iter();
     let reports: Vec<Value> = reports.map(|report| report.expect("a report")).collect();
     assert_eq!(reports.len(), 2, "{}", steps.of("children").stderr);
