@@ -164,15 +164,14 @@ fn compare_disturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>
     let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
     // On a busy machine two rounds take long, as the start of a program does, and many more may
     // pass before calltap has attached.
-    let mut times = [1, 10, 100, 1_000, 10_000].into_iter();
-    let mut last = String::new();
-    let enough = times.any(|times| {
-        let rounds = rounds.saturating_mul(times);
-        let refused = compare_disturbed_for(program, &command, rounds, disturb);
-        last = refused.clone().unwrap_or_default();
-        refused.is_none()
-    });
-    assert!(enough, "attached too seldom: {} {arguments:?}: {last}", program.name);
+    let mut refused = Some(String::new());
+    for times in [1, 10, 100, 1_000, 10_000] {
+        refused = compare_disturbed_for(program, &command, rounds.saturating_mul(times), disturb);
+        if refused.is_none() {
+            break;
+        }
+    }
+    assert_eq!(refused, None, "attached too seldom: {} {arguments:?}", program.name);
 }
 
 /// Runs a program alone and disturbed for a number of rounds, and compares both. Returns the

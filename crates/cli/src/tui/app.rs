@@ -209,19 +209,19 @@ impl App {
                 };
             }
             KeyCode::Char('f') => self.sort = None,
-            KeyCode::Char(letter) if self.column_of(letter).is_some() => self.sort = self.column_of(letter),
+            KeyCode::Char(letter @ ('c' | 't' | 'a' | 'm')) => {
+                self.sort = self.column_of(letter).or(self.sort)
+            }
             KeyCode::Char(' ') => return self.toggle(shown),
             _ => {}
         }
         KeyEffect::Nothing
     }
 
-    /// Returns the column by which a letter sorts, as in `top`: that of calls, time, average or
-    /// longest call.
+    /// Returns the column by which a letter sorts, as in `top`: its title begins with that letter.
     fn column_of(&self, letter: char) -> Option<usize> {
-        let is_meant = "ctam".contains(letter);
         let title = letter.to_ascii_uppercase();
-        is_meant.then(|| self.columns().iter().position(|column| column.title.starts_with(title))).flatten()
+        self.columns().iter().position(|column| column.title.starts_with(title))
     }
 
     fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) {

@@ -1,11 +1,11 @@
 //! The start of a program, as its dynamic linker shows it to debuggers: before it ends, the process
 //! lacks libraries, and its threads have no control block.
 
-use crate::memory::maps;
 use crate::memory::text::ProcessText;
 use crate::proc;
 use crate::target::Target;
 use calltap_patch::{Avma, Text};
+use object::elf::{DT_DEBUG, DT_NULL, PT_DYNAMIC, PT_INTERP, PT_PHDR, ProgramType};
 use std::time::{Duration, Instant};
 
 /// Time by when execve has mostly mapped the new program.
@@ -14,19 +14,16 @@ const EXECVE: Duration = Duration::from_millis(200);
 const START: Duration = Duration::from_secs(2);
 /// Upper limit of a program's headers, and of the entries of its dynamic section.
 const ENTRIES: u64 = 256;
-
-const PT_DYNAMIC: u32 = 2;
-const PT_INTERP: u32 = 3;
-const PT_PHDR: u32 = 6;
-const DT_NULL: u64 = 0;
-const DT_DEBUG: u64 = 21;
+/// Tags of the dynamic section's last entry, and of the one for debuggers.
+const NULL: u64 = DT_NULL.0 as u64;
+const DEBUG: u64 = DT_DEBUG.0 as u64;
 
 /// Waits until a process has its program, which it lacks in the middle of execve, and the dynamic
 /// linker has loaded the program's libraries. A process that was started a moment ago, or executes
 /// programs all the time, would be judged by what it does not have yet.
 pub fn await_libraries(target: &Target) {
     let start = Instant::now();
-    let limit = || match program_headers(target.pid) {
+    let limit = || match proc::program_headers(target.pid) {
         None => EXECVE,
         Some(headers) if is_starting(target.pid, headers) => START,
         Some(_) => Duration::ZERO,
@@ -34,13 +31,6 @@ pub fn await_libraries(target: &Target) {
     while start.elapsed() < limit() && target.lives() {
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Returns address and number of the headers of a process's program; None in the middle of execve.
-fn program_headers(pid: u32) -> Option<(u64, u64)> {
-    let is_text = |region: &maps::Region| region.executable && region.file.1 != 0;
-    maps::read(pid).ok().filter(|regions| regions.iter().any(is_text))?;
-    proc::program_headers(pid)
 }
 
 /// Whether the dynamic linker of a program with these headers is loading libraries. False for a
@@ -58,10 +48,10 @@ fn is_loading(headers: u64, count: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> 
         read(at, &mut bytes).then(|| u64::from_le_bytes(bytes))
     };
     let header = |index: u64| headers.wrapping_add(index * 56);
-    let mut address_of = |kind: u32| {
+    let mut address_of = |kind: ProgramType| {
         let found = (0..count.min(ENTRIES))
             .map(header)
-            .find(|at| word(*at).is_some_and(|value| value as u32 == kind));
+            .find(|at| word(*at).is_some_and(|value| value as u32 == kind.0));
         found.and_then(|at| word(at.wrapping_add(16)))
     };
     let (Some(own), Some(dynamic), Some(_)) =
@@ -71,13 +61,13 @@ fn is_loading(headers: u64, count: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> 
     };
     let dynamic = headers.wrapping_sub(own).wrapping_add(dynamic);
     let mut entries = (0..ENTRIES).map(|index| dynamic.wrapping_add(index * 16));
-    let Some(entry) = entries.find(|at| matches!(word(*at), None | Some(DT_NULL | DT_DEBUG))) else {
+    let Some(entry) = entries.find(|at| word(*at).is_none_or(|tag| [NULL, DEBUG].contains(&tag))) else {
         return false;
     };
     match (word(entry), word(entry.wrapping_add(8))) {
         // The dynamic linker has not come to it.
-        (Some(DT_DEBUG), Some(0)) => true,
-        (Some(DT_DEBUG), Some(debug)) => {
+        (Some(DEBUG), Some(0)) => true,
+        (Some(DEBUG), Some(debug)) => {
             // No list of objects yet, or one that is being changed.
             word(debug.wrapping_add(8)) == Some(0)
                 || word(debug.wrapping_add(24)).is_some_and(|state| state as u32 != 0)
@@ -91,15 +81,15 @@ mod tests {
     use super::*;
 
     /// Returns the memory of a program at 0x1000 with these headers and `r_debug`.
-    fn memory(headers: &[(u32, u64)], debug: Option<(u64, u32)>) -> Vec<u8> {
+    fn memory(headers: &[(ProgramType, u64)], debug: Option<(u64, u32)>) -> Vec<u8> {
         let mut memory = vec![0; 0x400];
         let mut put = |at: usize, value: u64| memory[at..at + 8].copy_from_slice(&value.to_le_bytes());
         for (index, (kind, address)) in headers.iter().enumerate() {
-            put(0x40 + index * 56, u64::from(*kind));
+            put(0x40 + index * 56, u64::from(kind.0));
             put(0x40 + index * 56 + 16, *address);
         }
         put(0x200, 1);
-        put(0x210, DT_DEBUG);
+        put(0x210, DEBUG);
         if let Some((objects, state)) = debug {
             put(0x218, 0x1300);
             put(0x308, objects);
@@ -109,7 +99,7 @@ mod tests {
     }
 
     /// Tests a program with these headers.
-    fn check(headers: &[(u32, u64)], debug: Option<(u64, u32)>, expected: bool) {
+    fn check(headers: &[(ProgramType, u64)], debug: Option<(u64, u32)>, expected: bool) {
         let memory = memory(headers, debug);
         let mut read = |at: u64, bytes: &mut [u8]| {
             let from = at.checked_sub(0x1000).map(|at| at as usize);
@@ -122,7 +112,7 @@ mod tests {
         assert_eq!(is_loading(0x1040, headers.len() as u64, &mut read), expected, "{headers:?} {debug:?}");
     }
 
-    const DYNAMIC: [(u32, u64); 3] = [(PT_PHDR, 0x40), (PT_INTERP, 0x30), (PT_DYNAMIC, 0x200)];
+    const DYNAMIC: [(ProgramType, u64); 3] = [(PT_PHDR, 0x40), (PT_INTERP, 0x30), (PT_DYNAMIC, 0x200)];
 
     #[test]
     fn program_starts_until_the_list_of_objects_is_whole() {

@@ -43,7 +43,7 @@ pub(super) fn is_of_living(name: &str) -> bool {
         (Some(Ok(_)), Some(Ok(_)), Some(Ok(namespace))) if namespace != pid_namespace() => true,
         (Some(Ok(pid)), Some(Ok(start_time)), _) => match Target::of_child(pid as u32) {
             Some(target) => target.start_time == start_time && target.lives(),
-            None => !matches!(proc::place(pid as u32).try_exists(), Ok(false)),
+            None => proc::place(pid as u32).try_exists().unwrap_or(true),
         },
         _ => false,
     }
