@@ -27,7 +27,9 @@ pub extern "C" fn exits(_: u32, object: u64, stub: u64, _: u64) -> u8 {
     let slot = stack_pointer.wrapping_sub(8);
     let in_stub = stub as u32 / stub::SIZE as u32 * stub::SIZE as u32;
     let code = program[CODE].load(Relaxed) as u32 & code::MASK;
-    record_at(session, in_stub | code, slot).into()
+    // The hook runs on the stack of the function.
+    let here = &raw const slot as u64;
+    record_at(session, in_stub | code, here, slot).into()
 }
 
 /// Returns the key of mangled pointers.

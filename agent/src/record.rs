@@ -123,26 +123,30 @@ pub extern "C" fn record_goroutine(low: u32, parent: u64, reserved: u64, g: u64,
 }
 
 /// Records an event of a call whose slot is `slot`, from Rust. `stub` is the lower half of the
-/// address of its site's stub, with the code. Follows the rule of the hooks' fast path: the event
-/// must fit the context words in front of the reserved place, or it takes the slow path. Returns
-/// whether it was recorded.
-pub fn record_at(session: Session, stub: u32, slot: u64) -> bool {
+/// address of its site's stub, with the code; `parent` its second word, where it has one. Follows
+/// the rule of the hooks' fast path: the event must fit the context words in front of the reserved
+/// place, or it takes the slow path. Returns whether it was recorded.
+pub fn record_at(session: Session, stub: u32, parent: u64, slot: u64) -> bool {
     let low = (slot as u32) << 22 ^ stub;
     let clock = session.control().clock.load(Relaxed);
     let Some(thread) = registered(session).filter(|_| clock != Clock::Sparse as u32) else {
-        return record_slow(low, 0, 0, slot) != 0;
+        return record_slow(low, parent, 0, slot) != 0;
     };
     let ticks = stamp(session.control());
-    let reserved = reserve(thread, 8);
+    let words = 1 + u64::from(has_parent(stub & code::MASK));
+    let reserved = reserve(thread, 8 * words);
     let placed = slot.wrapping_sub(thread.window.load(Relaxed)) < WINDOW;
     if placed && ticks >> CLOCK_BITS == thread.epoch.load(Relaxed) && in_data(reserved) {
+        if words == 2 {
+            store(reserved + 8, parent_word(parent));
+        }
         store(reserved, event_word(ticks, slot, low));
         if let Some(newest) = session.newest(thread) {
             newest.event.store(reserved, Relaxed);
         }
         return true;
     }
-    record_slow(low, 0, reserved, slot) != 0
+    record_slow(low, parent, reserved, slot) != 0
 }
 
 /// Records an event in the slow path, padding what the fast path reserved.

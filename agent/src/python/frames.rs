@@ -74,7 +74,7 @@ fn record(session: Session, version: u64, frame: Place, slot: u64) -> bool {
     let back = unsafe { &*(slot as *const AtomicU64) }.load(Relaxed);
     if back.wrapping_sub(STUBS.load(Relaxed) as u64) < stub::REGION as u64 {
         // The evaluator was entered by a jump from a C function, with which it shares the return.
-        record_at(session, site | code::TAIL_ENTRY, slot);
+        record_at(session, site | code::TAIL_ENTRY, 0, slot);
         return false;
     }
     let left = if run.is_some() { frame.address() } else { 0 };
@@ -82,7 +82,7 @@ fn record(session: Session, version: u64, frame: Place, slot: u64) -> bool {
         return false;
     }
     arguments::enter(session, &FRAMES, (entry, run, offsets.locals(frame)), (site, slot));
-    record_at(session, site | code::ENTRY, slot)
+    record_at(session, site | code::ENTRY, 0, slot)
 }
 
 /// Records the return of the call in a slot.
@@ -95,6 +95,6 @@ pub fn leave(session: Session, slot: u64) {
             let state = FrameObjects::of(VERSION.load(Relaxed)).state(frame);
             coroutines::leave(session, site as u32, slot, state);
         }
-        record_at(session, site as u32 | code::EXIT, slot);
+        record_at(session, site as u32 | code::EXIT, 0, slot);
     }
 }

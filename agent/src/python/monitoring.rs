@@ -409,7 +409,7 @@ fn event(arguments: *const u64, left: Option<u8>, may_disable: bool) -> u64 {
             arguments::enter(session, &V3_12, (entry, run, Frames::locals(frame)), (stub, slot));
         }
     }
-    record_at(session, stub | code, slot);
+    record_at(session, stub | code, 0, slot);
     none
 }
 

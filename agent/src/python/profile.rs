@@ -158,7 +158,7 @@ fn announce(session: Session, state: Place) {
     if session.python().identifies(entry) {
         let stub = stub_of(entry);
         tell(session, entry, frame, (stub, slot));
-        record_at(session, stub | code::ENTRY, slot);
+        record_at(session, stub | code::ENTRY, 0, slot);
     }
 }
 
@@ -200,7 +200,7 @@ fn trace(session: Session, state: Place, object: Place, enters: bool, result: u6
     } else if session.python().identifies(entry) {
         coroutines::leave(session, stub, slot, state_of(frame, result));
     }
-    record_at(session, stub | code, slot);
+    record_at(session, stub | code, 0, slot);
 }
 
 /// Writes which coroutine is entered, and its arguments.

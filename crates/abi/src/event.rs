@@ -8,7 +8,7 @@
 //! +-----------+--------------+-------------+------+
 //! | low ticks | position^top | site        | code |   one event
 //! +-----------+--------------+-------------+------+
-//! | return address in the caller           | PARENT|   second word of Call, EntryFrom and TailEntryFrom
+//! | return address in the caller           | PARENT|   second word of Call, EntryFrom, TailEntryFrom; of nonlocal exits: an address of the thread's stack
 //! +-----------------------------------------------+
 //! | high ticks | 0                         | EPOCH|   high ticks of the next event and all later ones
 //! +------------------------+----------------+-----+
@@ -90,7 +90,8 @@ pub mod code {
     /// Address of the function that that goroutine was started with.
     pub const STARTED_AT: u32 = 13;
     /// The thread is about to leave calls without their returns, by longjmp or for an exception.
-    /// The slot is the one that the next call of the frame where it continues will have.
+    /// The slot is the one that the next call of the frame where it continues will have; an address
+    /// below the stack pointer at which the thread is still follows.
     pub const NONLOCAL: u32 = 11;
     /// As [`NONLOCAL`], by the unwinder: the frame where the thread continues is a caller of all
     /// frames that it leaves, while longjmp may also lead to another stack.
@@ -123,12 +124,13 @@ pub fn is_nonlocal(code: u32) -> bool {
     matches!(code, code::NONLOCAL | code::UNWINDING)
 }
 
-/// Whether an event of this code carries its caller.
+/// Whether an event of this code has a second word: its caller, or where the thread is that leaves
+/// calls.
 pub fn has_parent(code: u32) -> bool {
     matches!(
         code,
         code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY_FROM | code::GO_ENTRY_FROM | code::GO_CALL
-    )
+    ) || is_nonlocal(code)
 }
 
 /// Whether an event of this code is that of a Go function, and belongs to a goroutine.

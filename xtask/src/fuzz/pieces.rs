@@ -356,16 +356,28 @@ fn leaves(random: &mut Random) -> String {
 }
 
 fn rethrown(random: &mut Random) -> String {
-    let (size, when, step) = (1 + random.below(40), 2 + random.below(4), steps(random, 2));
+    let [size, less] = [(); 2].map(|()| frame_size(random));
+    let (when, step) = (2 + random.below(4), steps(random, 2));
+    let run = random.one(&[
+        "FUNCTION word @_run(word x) { return @_all(x); }\n",
+        "FUNCTION void *@_thread(void *p) { return (void *)@_all((word)p); }\n\
+         FUNCTION word @_run(word x) { pthread_t t; void *r; pthread_create(&t, 0, @_thread, (void *)x); pthread_join(t, &r); return (word)r; }\n",
+    ]);
     let caught = random.one(&["throw;", "throw (long)x;", "s += @_plain(x);", "return @_plain(x) + 2;"]);
     format!(
         "FUNCTION word @_plain(word x) {{ {step} return x; }}\n\
          FUNCTION void @_fails(word x) {{ volatile char room[{size}]; room[x % {size}] = 1; if (x % {when} == 0) throw (int)(x % 50); if (x % {when} == 1) throw (long)x; sink += (word)room[x % {size}]; }}\n\
          struct @_undo {{ word x; ~@_undo() {{ sink += @_plain(x); try {{ @_fails(x + 1); }} catch (...) {{ sink++; }} }} }};\n\
          FUNCTION word @_pass(word x) {{ @_undo undo = {{x}}; word s = @_plain(x + 1); @_fails(x); return s; }}\n\
-         FUNCTION word @_catches(word x) {{ word s = 0; try {{ s += @_pass(x); }} catch (int e) {{ s += (word)e; {caught} }} return s + @_plain(s); }}\n\
-         FUNCTION word @_run(word x) {{ word s = 0; for (word i = 0; i < 6; i++) try {{ s += @_catches(x + i); }} catch (long e) {{ s += (word)e + @_plain(i); }} catch (int e) {{ s += 5; }} return s; }}\n"
+         FUNCTION word @_catches(word x) {{ volatile char room[{less}]; room[x % {less}] = 1; word s = 0; try {{ s += @_pass(x); }} catch (int e) {{ s += (word)e; {caught} }} return s + @_plain(s); }}\n\
+         FUNCTION word @_all(word x) {{ word s = 0; for (word i = 0; i < 6; i++) try {{ s += @_catches(x + i); }} catch (long e) {{ s += (word)e + @_plain(i); }} catch (int e) {{ s += 5; }} return s; }}\n{run}"
     )
+}
+
+/// Returns the size of an array: mostly small, or larger than the distance of two frames that are
+/// certainly on one stack.
+fn frame_size(random: &mut Random) -> u64 {
+    if random.below(4) == 0 { (260 + random.below(200)) << 10 } else { 1 + random.below(40) }
 }
 
 const LONGJMP: &str = "\

@@ -7,11 +7,12 @@
 //! return on another stack whose functions had called them.
 //!
 //! longjmp may also lead to another stack, whose frames have not called those of this one: a
-//! coroutine's, whose calls go on. The unwinder continues in a caller of all frames that it leaves.
-//! With `-fsplit-stack`, callers and callees lie on pieces of a stack that are anywhere.
+//! coroutine's, whose calls go on. The unwinder continues in a caller of all frames that it leaves:
+//! those between the place where it runs and that caller have ended, however large they are. With
+//! `-fsplit-stack`, callers and callees lie on pieces of a stack that are anywhere.
 
-use super::{Frame, NEAR, OpenCalls, PairedEvent, SEARCHED, SLOT, distance_below, frame_of, is_beside};
-use super::{is_call_of, place_of, slot_of};
+use super::{Frame, LARGEST_STACK, NEAR, OpenCalls, PairedEvent, SEARCHED, SLOT, SLOTS, distance_below};
+use super::{frame_of, is_beside, is_call_of, place_of, slot_of};
 use crate::raw::RawEvent;
 use calltap_abi::event::{code, is_nonlocal};
 use calltap_trace::SiteId;
@@ -23,8 +24,29 @@ pub(crate) struct NonlocalExit {
     pub(super) ticks: u64,
     /// The slot that the next call of the frame where it continues will have.
     slot: u64,
+    /// Distance from that slot down to where the unwinder runs, in units of 8 bytes; 0 where it
+    /// runs on another stack, and for longjmp.
+    unwound: u64,
     /// Code of the event.
     code: u32,
+}
+
+impl NonlocalExit {
+    /// Returns the outermost of two exits on one stack, with the frames that both have left.
+    fn joined(self, next: NonlocalExit) -> NonlocalExit {
+        if distance_below(self.slot << SLOT, next.slot) <= NEAR {
+            return self;
+        }
+        let before =
+            if self.unwound > 0 { distance_below(next.slot << SLOT, self.slot) + self.unwound } else { 0 };
+        NonlocalExit { unwound: next.unwound.max(before), ..next }
+    }
+}
+
+/// Returns the distance on one stack from the slot of an unwinder's exit down to where it runs.
+fn unwound(raw: RawEvent, slot: u64) -> u64 {
+    let distance = slot.wrapping_sub(raw.parent >> 3) & (SLOTS - 1);
+    if raw.code() == code::UNWINDING && distance <= LARGEST_STACK { distance } else { 0 }
 }
 
 impl OpenCalls {
@@ -40,9 +62,8 @@ impl OpenCalls {
                 // Of several on one stack, the outermost one counts.
                 let last = self.nonlocal.filter(|last| is_beside(last.slot, slot));
                 let ended = if last.is_none() { self.end_or_forget(slot) } else { None };
-                let is_above = |last: &NonlocalExit| distance_below(last.slot << SLOT, slot) <= NEAR;
-                self.nonlocal =
-                    Some(last.filter(is_above).unwrap_or(NonlocalExit { ticks: raw.ticks, slot, code }));
+                let exit = NonlocalExit { ticks: raw.ticks, slot, unwound: unwound(raw, slot), code };
+                self.nonlocal = Some(last.map_or(exit, |last| last.joined(exit)));
                 self.find_floor(slot);
                 ended
             }
@@ -53,11 +74,23 @@ impl OpenCalls {
     /// Ends the frames that the last nonlocal exit has left. Forgets the exit if the thread, which
     /// is at `slot` now, has left the stack where it led.
     fn end_or_forget(&mut self, slot: u64) -> Option<(u32, Vec<SiteId>)> {
+        let unwound = self.end_unwound_frames();
         if self.is_elsewhere(slot) {
             self.forget_nonlocal_exit();
-            return None;
+            return (unwound > 0).then_some((unwound, Vec::new()));
         }
-        self.end_left_frames()
+        self.end_left_frames().map(|(left, resumed)| (unwound + left, resumed))
+    }
+
+    /// Ends the newest frames between the place where the unwinder ran and the frame where it led.
+    /// Returns their number.
+    fn end_unwound_frames(&mut self) -> u32 {
+        let Some(NonlocalExit { slot, unwound: unwound @ 1.., .. }) = self.nonlocal else { return 0 };
+        let newest_first = self.frames[1..=self.depth].iter().rev();
+        let is_unwound = |open: &&Frame| distance_below(slot << SLOT, place_of(**open)) <= unwound;
+        let count = newest_first.take_while(is_unwound).count();
+        self.depth -= count;
+        count as u32
     }
 
     /// Pairs a return. Behind a nonlocal exit it may show that the thread has continued where that

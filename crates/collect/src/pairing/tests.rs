@@ -5,9 +5,10 @@ use calltap_trace::{ClockKind, Session, TraceWriter};
 use proptest::prelude::*;
 
 /// Checks calls written as text: `f@N` enters f with its slot N bytes below the top of the stack,
-/// `~f@N` by a jump, `+f@N` nested in an open frame; `/f@N` returns. `expected` lists how many
-/// calls each return closes or shows to be left, and in front of an entry `-n`, if it proves n
-/// frames dead or left, and `=f` for each frame that is open again.
+/// `~f@N` by a jump, `+f@N` nested in an open frame; `/f@N` returns. `!@N` is a longjmp to the
+/// frame whose next call has this slot, and `^@N<M` an exit of the unwinder that runs M bytes below
+/// the top. `expected` lists how many calls each return closes or shows to be left, and in front of
+/// an entry `-n`, if it proves n frames dead or left, and `=f` for each frame that is open again.
 pub(super) fn check(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
     let mut got = Vec::new();
@@ -21,9 +22,10 @@ pub(super) fn check(calls: &str, expected: &str) {
             _ => (code::ENTRY, word),
         };
         let (name, at) = call.split_once('@').expect("f@N");
-        let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
-        let frame = (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
-        let (outside, resumed) = pass(&mut open, code, frame);
+        let place = |at: &str| 0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number");
+        let (at, from) = at.split_once('<').map_or((at, 0), |(at, from)| (at, place(from)));
+        let frame = (place(at) >> 3 & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
+        let (outside, resumed) = pass_from(&mut open, code, frame, from);
         got.extend((outside > 0).then(|| format!("-{outside}")));
         got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
         if is_nonlocal(code) {
@@ -47,9 +49,13 @@ pub(super) fn check(calls: &str, expected: &str) {
 
 /// Passes a nonlocal exit, or an event behind one.
 pub(super) fn pass(open: &mut OpenCalls, code: u32, frame: Frame) -> (u32, Vec<SiteId>) {
-    let raw =
-        RawEvent { ticks: 0, low: code | (frame as u32 & 0xfffff) << 5, slot: frame >> SLOT, parent: 0 };
-    open.pass_nonlocal_exit(raw).unwrap_or_default()
+    pass_from(open, code, frame, 0)
+}
+
+/// Passes a nonlocal exit from this place, or an event behind one.
+fn pass_from(open: &mut OpenCalls, code: u32, frame: Frame, parent: u64) -> (u32, Vec<SiteId>) {
+    let low = code | (frame as u32 & 0xfffff) << 5;
+    open.pass_nonlocal_exit(RawEvent { ticks: 0, low, slot: frame >> SLOT, parent }).unwrap_or_default()
 }
 
 #[test]

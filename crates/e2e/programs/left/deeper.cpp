@@ -18,7 +18,7 @@ static thread_local int depth;
 static thread_local volatile long sink;
 static thread_local std::map<std::string, long> calls;
 
-enum Way { RETURN, THROW, THROW_THROUGH_CLEANUP, LONGJMP, SIGLONGJMP, RETHROW, WAYS };
+enum Way { RETURN, THROW, THROW_THROUGH_CLEANUP, LONGJMP, SIGLONGJMP, RETHROW, THROW_FAR, WAYS };
 
 extern "C" TRACED void leaf(int at) {
     calls["leaf," + std::to_string(at)]++;
@@ -58,7 +58,7 @@ extern "C" TRACED void work(int n, Way way, int at) {
     calls["work," + std::to_string(at)]++;
     if (n == 0) {
         below<50>(at + 1);
-        if (way == THROW || way == THROW_THROUGH_CLEANUP || way == RETHROW)
+        if (way != RETURN && way != LONGJMP && way != SIGLONGJMP)
             throw way;
         if (way == LONGJMP)
             longjmp(back, 1);
@@ -81,7 +81,28 @@ static NOINLINE void rethrows(int n) {
     }
 }
 
+// Frames that are larger than the distance of frames which are certainly on one stack.
+static NOINLINE void far(int n, Way way, int at) {
+    volatile char room[300 << 10];
+    room[n & 31] = 1;
+    work(n, way, at);
+    sink += room[3];
+}
+
+static NOINLINE void catches_far(int n, Way way) {
+    volatile char room[400 << 10];
+    room[n & 31] = 1;
+    try {
+        far(n, way, 0);
+    } catch (Way) {
+    }
+    below_all(0);
+    sink += room[3];
+}
+
 static NOINLINE void catches(int n, Way way) {
+    if (way == THROW_FAR)
+        return catches_far(n, way);
     if (way == LONGJMP || way == SIGLONGJMP) {
         if (!sigsetjmp(back, way == SIGLONGJMP))
             work(n, way, 0);
@@ -98,7 +119,7 @@ static NOINLINE void catches(int n, Way way) {
 }
 
 static void *turns(void *) {
-    for (int n = 0; n < 60; n++)
+    for (int n = 0; n < 70; n++)
         catches(n % 5, Way(n % WAYS));
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);

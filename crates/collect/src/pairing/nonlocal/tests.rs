@@ -70,6 +70,23 @@ fn the_unwinder_leaves_only_the_frames_that_the_continuing_one_has_called() {
     check("m@1 s@2 f@200001 ^@100001 w@100001 /w@100001 /s@2 /m@1", "1 2 1");
 }
 
+/// The unwinder tells where it runs, so frames of any size have ended from there up.
+#[test]
+fn the_unwinder_leaves_frames_of_any_size() {
+    // Neither the catching function nor the large one is recorded, then the catching one.
+    check("f@100000 g@100002 ^@2<100010 h@50 /h@50", "-2 1");
+    check("m@1 f@100000 ^@50002<100010 h@50003 /h@50003 /m@1", "-1 1 1");
+    // The next call is far below, as the large frame is that of its caller.
+    check("m@1 f@100000 g@100002 ^@2<100010 h@60000 /h@60000 /m@1", "-2 1 1");
+    // A landing pad between the two, and the personality routine.
+    check("f@200000 p@200005 ^@100000<200010 /p@200005 ^@2<100004 h@50 /h@50", "1 -1 1");
+    // A coroutine has not called the frames above the one that catches.
+    check("m@1 c@900001 f@1000000 ^@900003<1000009 h@900003 /h@900003 /c@900001 /m@1", "-1 1 1 1");
+    // The unwinder ran on the stack of a signal handler.
+    check("m@1 f@50 h@900001 ^@3<900009 a@3 /a@3 /m@1", "-2 1 1");
+    check("m@900001 f@900050 h@1 ^@900003<9 a@900003 /a@900003 /m@900001", "-2 1 1");
+}
+
 /// A step of a random program of which not all functions are recorded.
 #[derive(Clone, Debug)]
 enum Partly {
