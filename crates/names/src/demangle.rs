@@ -13,7 +13,8 @@ const STUB: &str = "@plt";
 pub fn demangle(symbol: &str) -> String {
     let symbol = symbol.strip_suffix(STUB).unwrap_or(symbol);
     let mut text = Limited(String::new());
-    if let Ok(name) = rustc_demangle::try_demangle(symbol) {
+    let is_rust = symbol.starts_with("_R") || has_hash(symbol);
+    if let Some(name) = is_rust.then(|| rustc_demangle::try_demangle(symbol).ok()).flatten() {
         if write!(text, "{name:#}").is_ok() {
             return text.0;
         }
@@ -25,6 +26,13 @@ pub fn demangle(symbol: &str) -> String {
         }
     }
     symbol.to_owned()
+}
+
+/// Whether a symbol has the hash at the end of Rust's legacy names. Without it a name is that of a
+/// C++ object in a namespace, which looks the same otherwise.
+fn has_hash(symbol: &str) -> bool {
+    let hash = symbol.rsplit_once("17h").and_then(|(_, rest)| rest.split_once('E'));
+    hash.is_some_and(|(hash, _)| hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 /// A string that refuses to grow past [`MAX_NAME_LEN`]: a few bytes of mangled name can stand for
@@ -51,6 +59,9 @@ mod tests {
             ("main", "main"),
             ("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad"),
             ("_RNvC6_123foo3bar", "123foo::bar"),
+            ("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE.llvm.123", "core::fmt::Formatter::pad"),
+            ("_ZN5store12_GLOBAL__N_15cacheE", "store::(anonymous namespace)::cache"),
+            ("_ZN3app4poolE", "app::pool"),
             (
                 "_ZNSt6vectorIiSaIiEE9push_backERKi",
                 "std::vector<int, std::allocator<int> >::push_back(int const&)",

@@ -4,6 +4,7 @@
 use crate::output::Output;
 use calltap_abi::PAGE;
 use calltap_process::memory::maps::{self, Region};
+use calltap_process::proc;
 use calltap_sites::Svma;
 use calltap_sites::types::Types;
 use calltap_trace::{Address, Record};
@@ -11,7 +12,7 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,19 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of processes whose mappings are kept, for addresses that are looked up after
 /// their end.
 const KEPT: usize = 64;
+/// Place of memory that no file and no name describes.
+const ANONYMOUS: &str = "anonymous memory";
 /// Place of an address that had several objects, or one and no more, during the recording.
 const IN_TURN: &str = "memory used in turn";
+
+/// Place of an address at which pthread_join waits.
+const CONTROL_BLOCK: &str = "a thread's control block (pthread_join)";
+/// Offsets in a control block of glibc: its own address, twice, and the id of its thread, which the
+/// kernel clears when the thread ends.
+const OWN_ADDRESS: [usize; 2] = [0, 0x10];
+const ID: u64 = 0x2d0;
+/// Size of the largest lock of the C library. A larger object may have a lock as its first member.
+const LARGEST_LOCK: u64 = 56;
 
 /// The objects of a file by address: size and name.
 #[derive(Default)]
@@ -74,6 +86,7 @@ struct Found {
     name: String,
     /// Address of the object as its file was linked.
     object: u64,
+    size: u64,
     offset: u64,
 }
 
@@ -168,7 +181,7 @@ impl Addresses {
             let types = types.entry(region.file.clone()).or_insert_with(read);
             let suffix =
                 types.as_ref().and_then(|types| types.member_suffix(Svma(found.object), found.offset));
-            addresses.extend(suffix.map(|(suffix, offset)| {
+            addresses.extend(suffix.filter(|(suffix, _)| !suffix.is_empty()).map(|(suffix, offset)| {
                 let object = Some(described.address - offset);
                 Address { name: Some(found.name + &suffix), object, ..described }
             }));
@@ -208,13 +221,26 @@ impl Addresses {
         });
         if let Some((region, found)) = found {
             (described.name, described.object) = (Some(found.text()), Some(address - found.offset));
-            if found.offset > 0 {
+            if found.offset > 0 || found.size > LARGEST_LOCK {
                 let inside = Inside { described: described.clone(), found, region: region.clone(), pid };
                 self.inside.insert((process, address), inside);
             }
+        } else if described.place == ANONYMOUS && is_thread_id(pid, address) {
+            CONTROL_BLOCK.clone_into(&mut described.place);
         }
         Some(described)
     }
+}
+
+/// Whether an address is that of the thread's id in a control block of glibc.
+fn is_thread_id(pid: u32, address: u64) -> bool {
+    let (mut bytes, block) = ([0; 24], address.wrapping_sub(ID));
+    let memory = File::open(proc::place(pid).join("mem"));
+    if memory.and_then(|memory| memory.read_exact_at(&mut bytes, block)).is_err() {
+        return false;
+    }
+    let is_own = |at: usize| bytes[at..at + 8] == block.to_le_bytes();
+    OWN_ADDRESS.into_iter().all(is_own)
 }
 
 /// Returns the file's last mapping in front of memory that is zeros of no file: its objects are
@@ -229,7 +255,7 @@ fn file_of_bss<'r>(regions: &'r [Region], region: &Region) -> Option<&'r Region>
 /// without a file the name of one that was deleted.
 fn place_of(path: &Path) -> String {
     match path.to_string_lossy() {
-        path if path.is_empty() => "anonymous memory".to_owned(),
+        path if path.is_empty() => ANONYMOUS.to_owned(),
         path if path == "/dev/zero (deleted)" => "anonymous shared memory".to_owned(),
         path if path.starts_with("/SYSV") => "System V shared memory".to_owned(),
         path => path.trim_matches(['[', ']']).to_owned(),
@@ -282,8 +308,8 @@ impl Objects {
 
     fn at(&self, address: u64) -> Option<Found> {
         let (start, (size, name)) = self.by_address.range(..=address).next_back()?;
-        let found = Found { name: calltap_names::demangle(name), object: *start, offset: address - start };
-        (found.offset == 0 || found.offset < *size).then_some(found)
+        let (name, offset) = (calltap_names::demangle(name), address - start);
+        (offset == 0 || offset < *size).then_some(Found { name, object: *start, size: *size, offset })
     }
 }
 

@@ -160,6 +160,10 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
         "{lock:#}"
     );
     assert!(lock["total_ns"].as_u64().is_some_and(|ns| ns >= 40 * MS), "{lock:#}");
+    let is_join =
+        |lock: &&Value| lock["lock"].as_str().is_some_and(|lock| lock.ends_with("block (pthread_join)"));
+    let join = rows.iter().find(is_join).unwrap_or_else(|| panic!("main joins threads: {locks:#}"));
+    assert_eq!(join["waits_in"][0]["function"], "main", "{join:#}");
 }
 
 #[test]
