@@ -171,12 +171,10 @@ fn every_view_divides_the_time_of_calls_alike() {
     assert!(said(&program, &["graph"]).contains(" BLOCKED "));
     let picture = said(&program, &["export", "--to", "flamegraph", "--by", "blocked"]);
     assert!(picture.contains("blocked time; ") && picture.contains(">nap<"), "{picture}");
-    // Each wait is shown in the call that waits.
+    // Each wait is shown in the call that waits, which may have lost its processor before.
     let replay = said(&program, &["replay"]);
-    let lines: Vec<&str> = replay.lines().collect();
-    let waits =
-        lines.windows(2).filter(|pair| pair[0].contains(" nap() {") && pair[1].contains("/* blocked "));
-    assert_eq!(waits.count(), 10, "{replay}");
+    let naps = replay.split(" nap() {").skip(1).filter_map(|rest| rest.split_once('}'));
+    assert_eq!(naps.filter(|(nap, _)| nap.contains("/* blocked ")).count(), 10, "{replay}");
     let without = said(&program, &["replay", "--no-sched"]);
     assert!(!without.contains("blocked") && without.contains(" nap();"), "{without}");
 }
