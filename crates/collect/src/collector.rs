@@ -17,7 +17,7 @@ mod threads;
 use crate::callers::Unwinding;
 use crate::goroutines::Goroutines;
 use crate::governor::Rates;
-use crate::heartbeat::Heartbeat;
+use crate::heartbeat;
 use crate::metadata::Metadata;
 use crate::output::{Consumer, Output};
 use crate::profile::Sums;
@@ -191,11 +191,7 @@ impl<'a> Collector<'a> {
     /// Collects until `stop` returns true and everything is read. Returns the totals and the error
     /// of the consumer, if it failed.
     pub fn run(self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
-        let (shared, over) = (self.shared, AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            let _heartbeat = Heartbeat::begin(scope, shared, &over);
-            self.collect(stop)
-        })
+        heartbeat::beating(self.shared, || self.collect(stop))
     }
 
     fn collect(mut self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {

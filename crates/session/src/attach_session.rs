@@ -9,6 +9,7 @@ use crate::setup::clocks::NoTsc;
 use crate::setup::{self, clocks, memory};
 use crate::uncontrolled;
 use calltap_abi::Clock;
+use calltap_collect::heartbeat::LargerShare;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::memory::maps;
 use calltap_process::target::Target;
@@ -33,6 +34,9 @@ pub(crate) struct AttachSession<'a> {
     pub session: Session,
     /// Notes about an earlier session, whose controller was killed, that was undone.
     pub notes: Vec<String>,
+    /// The processor's share of an attached process's controller: until it has detached, the
+    /// process pays for its events.
+    pub _share: Option<LargerShare>,
 }
 
 /// Whether a process has loaded a compiler that calls the place to which a jump at the beginning of
@@ -50,6 +54,7 @@ impl<'a> AttachSession<'a> {
     /// Finds the process, undoes the session of a killed controller, and creates the session's
     /// files.
     pub(crate) fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
+        let share = Some(LargerShare::begin());
         launch::survive_size_limit();
         launch::check_address_space()?;
         let target = Target::find(pid)?;
@@ -69,7 +74,7 @@ impl<'a> AttachSession<'a> {
         }
         notes.extend(no_tsc.as_ref().map(NoTsc::to_string));
         let session = setup::session(options, target.command(), clock, no_tsc.as_ref());
-        Ok(AttachSession { options, target, directory, shared, clock, session, notes })
+        Ok(AttachSession { options, target, directory, shared, clock, session, notes, _share: share })
     }
 
     pub(crate) fn settings(&self) -> Settings {

@@ -14,6 +14,7 @@ use crate::setup::serve::{self, SetOnDrop};
 use crate::started;
 use crate::{attach, detach};
 use calltap_collect::governor::{self, Governor, Rates, Spent};
+use calltap_collect::heartbeat;
 use calltap_collect::kept::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
@@ -222,6 +223,8 @@ impl<'a> Controller<'a> {
             }
             (attached, planner.tally.on, stops)
         });
+        // The program is recorded until it is left.
+        heartbeat::raise_priority();
         (planned, detach::detach(target, directory, shared))
     }
 

@@ -95,7 +95,9 @@ impl<'a> Prepared<'a> {
         });
         // If this fails, there is no space for the trace either.
         let _ = directory.belongs_to(&target);
-        let session = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
+        let (notes, share) = (Vec::new(), None);
+        let session =
+            AttachSession { options, target, directory, shared, clock, session, notes, _share: share };
         let running = Running { program: &program, session: &session, child, held, has_ended, let_go };
         // This process may have had children before its own execve.
         let before = children_cpu();
@@ -145,7 +147,7 @@ impl Running<'_> {
         let (sender, receiver) = mpsc::channel();
         let [stop, is_over, alive, on] = [false, false, false, true].map(AtomicBool::new);
         let (begun, beginning) = mpsc::channel::<Remote>();
-        let kernel = kernel_events::record(options, *clock, child_id);
+        let kernel = heartbeat::beating(shared, || kernel_events::record(options, *clock, child_id));
         let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
         notes.extend(kernel.notes);
         let collector = Collector::new(shared, consumer, receiver, *clock)

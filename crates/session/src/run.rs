@@ -17,6 +17,7 @@ use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
 use calltap_process::target::Target;
 use calltap_process::{agent, launch, proc};
+use rustix::process::Pid;
 use rustix::thread::gettid;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -51,6 +52,15 @@ struct ControllerResults {
     disabled_by_limit: Vec<(String, f64)>,
     warnings: Vec<String>,
     code_is_in: Option<LargestLibrary>,
+}
+
+/// Raises the priorities of the collector, in the thread `reader`, and of the controller, which
+/// calls this. The process's threads do not wait for the collector, and the controller limits their
+/// events. Earlier, the two would take the processor from threads while they decode files and
+/// describe all functions.
+fn hurry(reader: Option<&Pid>) {
+    reader.into_iter().for_each(|reader| heartbeat::set_real_time(*reader));
+    heartbeat::raise_priority();
 }
 
 impl AttachSession<'_> {
@@ -100,12 +110,7 @@ impl AttachSession<'_> {
             }
             let arrived = || {
                 (run.accepted)();
-                // From here on the collector has real-time priority: the process's threads do not
-                // wait for it, and the governor limits their events. Earlier it would take the
-                // processor from threads while it describes all functions.
-                if let Some(reader) = reader.get() {
-                    heartbeat::set_real_time(*reader);
-                }
+                hurry(reader.get());
                 on.store(true, Release);
             };
             let detaching = || on.store(false, Release);

@@ -16,7 +16,7 @@ use crate::started;
 use crate::{attach, detach};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
-use calltap_collect::heartbeat::draw_tsc_line;
+use calltap_collect::heartbeat::{LargerShare, draw_tsc_line, raise_priority};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
@@ -125,6 +125,7 @@ pub(crate) fn clear(target: &Target) -> Result<Vec<String>, Error> {
 impl Attached {
     /// Attaches, and leaves the rings without a reader.
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
+        let _share = LargerShare::begin();
         launch::survive_size_limit();
         launch::check_address_space()?;
         let target = Target::find(pid)?;
@@ -208,6 +209,7 @@ impl Attached {
     where
         T: Send,
     {
+        let _share = LargerShare::begin();
         let discovery = match self.settings.words.ftraced {
             Some(_) => Discovery::FirstCall,
             None => Discovery::AtLoad,
@@ -354,6 +356,8 @@ impl Attached {
 
 /// Detaches from a process, whatever state its session is in.
 pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
+    let _share = LargerShare::begin();
+    raise_priority();
     let target = Target::known(pid)?;
     let not_attached = || Error::from(target.refuse(Directory::why_none(&target)));
     let mut found = Directory::open_for(&target)?;
