@@ -20,7 +20,10 @@ use crate::{ended_session, ending, many, repeat::Runs, session_commands};
 use anyhow::{Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Clock, Discovery, Options, Outcome, Subject, Totals};
+use calltap_session::{
+    Clock, Discovery, KeptCalls, KernelOptions, Options, Outcome, PlanOptions, Reports, RingOptions, Subject,
+    Totals,
+};
 use calltap_trace::TracerKind;
 use kernel::Kernel;
 use std::process::ExitCode;
@@ -89,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runs = Runs::of(arguments)?;
     let mut options = options(arguments, runs.as_ref())?;
     let kernel = Kernel::of(arguments, &options)?;
-    options.kernel = kernel.as_ref().map(Kernel::functions);
+    options.kernel.functions = kernel.as_ref().map(Kernel::functions);
     let _reader = named_pipe::with_reader(&options.output)?;
     let recorded = calltap_session::record(&options);
     progress::clear();
@@ -130,29 +133,31 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     check(arguments, &selection, clock, !about.is_empty() || subtree.is_some())?;
     let [wakings, system_calls, incidents] = events(arguments)?;
     let output = output(arguments, &subject)?;
-    Ok(Options {
-        subject,
-        output: runs.map_or(output.clone(), |runs| runs.file(&output)),
-        selection,
-        clock,
+    let rings = RingOptions {
         buffer_size: values::buffer_size(arguments)?,
         overwrite: arguments.is_set("overwrite"),
         wait: values::time_of(arguments, "max-wait")?.unwrap_or_default(),
-        patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
-        discovery,
-        slow,
-        subtree,
-        flight,
-        follow: arguments.is_set("follow"),
-        sched: !arguments.is_set("no-sched"),
-        wakings,
-        system_calls,
-        incidents,
-        kernel: None,
-        version: env!("CARGO_PKG_VERSION"),
-        tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
-        started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },
-        recording: if arguments.is_set("quiet") { progress::keep_quiet_of } else { progress::recording },
+    };
+    Ok(Options {
+        subject,
+        output: runs.map_or(output.clone(), |runs| runs.file(&output)),
+        clock,
+        plan: PlanOptions {
+            selection,
+            patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
+            discovery,
+            follow: arguments.is_set("follow"),
+        },
+        rings,
+        kept: KeptCalls { slow, subtree, flight },
+        kernel: KernelOptions {
+            sched: !arguments.is_set("no-sched"),
+            wakings,
+            system_calls,
+            incidents,
+            functions: None,
+        },
+        reports: if arguments.is_set("quiet") { Reports::default() } else { started::REPORTS },
     })
 }
 
@@ -251,7 +256,7 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     // cannot say it.
     if !quiet {
         session_commands::say(&ended_session::lines(&outcome.session, &|_| false));
-        tell_summary(options, outcome, &of);
+        tell_summary(&options.plan.selection, &options.kept, outcome, &of);
     } else if !outcome.session.whole {
         session_commands::say(&outcome.session.notes);
     }
@@ -260,7 +265,7 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     }
     // With --overwrite, loss is intended; a recording that failed has already told why the rest is
     // missing.
-    let counts = !options.overwrite && outcome.session.failed.is_none();
+    let counts = !options.rings.overwrite && outcome.session.failed.is_none();
     let lost = loss(&outcome.session.totals, &options.subject).filter(|_| counts);
     let of_kernel = loss_of_kernel(&outcome.session.totals);
     for text in lost.iter().chain(&of_kernel) {
@@ -276,11 +281,11 @@ fn loss_of_kernel(totals: &Totals) -> Option<String> {
         .then(|| format!("LOST {lost} of the kernel: system calls and wakeups are missing; see waits.md"))
 }
 
-fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
+fn tell_summary(selection: &ParsedSelection, kept: &KeptCalls, outcome: &Outcome, of: &str) {
     let output = trace_path::name(&outcome.file);
-    tell!("calltap: {of}{}", summary(outcome, options, &output));
-    let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
-    let python = &options.selection.words.python;
+    tell!("calltap: {of}{}", summary(outcome, kept, &output));
+    let profiles = selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
+    let python = &selection.words.python;
     let wants_python = python.iter().any(|glob| !glob.starts_with('!'));
     if let Some(library) = &outcome.session.code_is_in {
         tell!("calltap: {}", started::code_is_in(library));
@@ -299,7 +304,7 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     if profiles && outcome.snapshots.is_none() {
         tell!("calltap: the trace also has sums by function: 'calltap report --profile -i {output}'");
     }
-    if options.selection.words.futures && outcome.snapshots.is_none() {
+    if selection.words.futures && outcome.snapshots.is_none() {
         tell!("calltap: the trace has the polled futures: 'calltap futures -i {output}'");
     }
 }
@@ -328,7 +333,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 }
 
 /// Returns a sentence such as `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`.
-fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
+fn summary(outcome: &Outcome, rules: &KeptCalls, output: &str) -> String {
     let totals = outcome.session.totals;
     let lost = totals.lost_entries + totals.lost_exits;
     let processes = match totals.processes.saturating_sub(totals.executed) {
@@ -339,7 +344,7 @@ fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
         0 => units::counted(totals.events, "event"),
         dropped => {
             let kept = totals.events.saturating_sub(dropped);
-            let which = match (&options.slow, &options.subtree) {
+            let which = match (&rules.slow, &rules.subtree) {
                 (Some(_), _) => "of slow calls".to_owned(),
                 (None, Some(subtree)) => subtree.describe(),
                 // The rule was set by `calltap set` while the recording ran.

@@ -21,7 +21,8 @@ use calltap_analysis::units;
 use calltap_process::proc;
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{
-    Answer, Attached, Discovery, Options, Request, Status, Subject, ask, in_sessions, kept_size,
+    Answer, Attached, Discovery, Options, PlanOptions, Reports, Request, RingOptions, Status, Subject, ask,
+    in_sessions, kept_size,
 };
 use serde::Serialize;
 use std::io::Write;
@@ -94,15 +95,16 @@ fn attach(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     calltap_selection::add_valued(&mut words)?;
     let subject = Subject::Process { pid, duration: None, max_overhead: None };
     let selection = ParsedSelection::new(&words, arguments.is_set("later"))?;
-    let options = Options {
+    let rings = RingOptions {
         buffer_size: Some(values::buffer_size(arguments)?.unwrap_or_else(|| kept_size(pid))),
         overwrite: true,
-        patch_mode: values::patch_mode(arguments, false)?,
-        discovery,
-        tell,
-        started: if of.is_empty() { started::tell } else { started::tell_of_one },
-        ..Options::new(subject, selection)
+        ..RingOptions::default()
     };
+    let patch_mode = values::patch_mode(arguments, false)?;
+    let plan = PlanOptions { discovery, ..PlanOptions::new(selection, patch_mode) };
+    let started = if of.is_empty() { started::tell } else { started::tell_of_one };
+    let reports = Reports { tell, started, ..Reports::default() };
+    let options = Options { rings, reports, ..Options::new(subject, plan) };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);
     let status = attached.status()?;

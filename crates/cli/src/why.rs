@@ -19,7 +19,7 @@ use crate::{ended_session, ending, many, scratch, session_commands};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
-use calltap_session::{Options, Outcome, Subject};
+use calltap_session::{KernelOptions, Options, Outcome, PlanOptions, RingOptions, Subject};
 use calltap_trace::{ClockKind, TraceReader, TracerKind};
 use std::ffi::OsString;
 use std::io::Write;
@@ -144,19 +144,24 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
     calltap_selection::add(&mut words, &about);
     calltap_selection::add_python(&mut words, &python);
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?.timing(&about);
+    let rings = RingOptions {
+        buffer_size: values::buffer_size(arguments)?,
+        wait: values::time(MAX_WAIT)?,
+        ..RingOptions::default()
+    };
+    let plan = PlanOptions::new(selection, values::patch_mode(arguments, starts)?);
     let of_kernel = !matches!(question, Question::Futures(_));
     Ok(Options {
         output,
-        buffer_size: values::buffer_size(arguments)?,
-        wait: values::time(MAX_WAIT)?,
-        patch_mode: values::patch_mode(arguments, starts)?,
-        sched: of_kernel,
-        wakings: of_kernel,
-        system_calls: of_kernel,
-        tell: progress::tell,
-        started: started::tell,
-        recording: progress::recording,
-        ..Options::new(subject, selection)
+        rings,
+        kernel: KernelOptions {
+            sched: of_kernel,
+            wakings: of_kernel,
+            system_calls: of_kernel,
+            ..KernelOptions::default()
+        },
+        reports: started::REPORTS,
+        ..Options::new(subject, plan)
     })
 }
 

@@ -2,7 +2,6 @@
 
 use crate::error::Error;
 use crate::load_agent::Loading;
-use crate::options::Options;
 use crate::plan::breakpoints::{self, Ours};
 use crate::plan::planner::{PatchMode, Planner};
 use crate::setup::messages;
@@ -18,11 +17,11 @@ use calltap_process::target::Target;
 use std::sync::atomic::Ordering::*;
 
 /// Attaches: finds out what can be traced, loads the agent, and enables the selected sites. Returns
-/// the result, and how long threads were stopped.
+/// the result, and how long threads were stopped. `tell` reports to the user.
 pub(crate) fn attach(
     planner: &mut Planner<'_>,
     target: &Target,
-    options: &Options,
+    tell: fn(&str),
     emit: &mut (dyn FnMut(Metadata) + Send),
 ) -> (Result<(), Error>, Stops) {
     if planner.policy.mode == PatchMode::Breakpoint
@@ -34,7 +33,7 @@ pub(crate) fn attach(
     let load = |planner: &mut Planner<'_>| {
         let name = &target.name;
         let text = format!("decoding the functions of {name}; Ctrl-C stops before {name} is changed");
-        messages::tell_if_long(options, text, || planner.check_first(target))?;
+        messages::tell_if_long(tell, text, || planner.check_first(target))?;
         Loading { target, directory: planner.directory, shared: planner.shared }.load()
     };
     start::await_libraries(target);
@@ -52,7 +51,7 @@ pub(crate) fn attach(
             // The user learns at the start what the trace will lack.
             let warnings = planner.warnings.iter();
             let others = notes.iter().filter(|note| !planner.warnings.contains(note));
-            warnings.chain(others).for_each(|text| (options.tell)(text));
+            warnings.chain(others).for_each(|text| tell(text));
             (attached, stops)
         }
     };

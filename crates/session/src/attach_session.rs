@@ -2,10 +2,11 @@
 
 use crate::error::Error;
 use crate::load_agent::check_filters::explain_no_place;
-use crate::options::Options;
+use crate::options::{Options, PlanOptions, RingOptions};
 use crate::plan::directory::Directory;
 use crate::settings::{Settings, Stage};
 use crate::setup::clocks::NoTsc;
+use crate::setup::kernel_events::{self, KernelEvents};
 use crate::setup::{self, clocks, memory};
 use crate::uncontrolled;
 use calltap_abi::Clock;
@@ -55,6 +56,7 @@ impl<'a> AttachSession<'a> {
     /// files.
     pub(crate) fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
         let share = Some(LargerShare::begin());
+        let Options { subject, plan, rings, .. } = options;
         launch::survive_size_limit();
         launch::check_address_space()?;
         let target = Target::find(pid)?;
@@ -62,23 +64,31 @@ impl<'a> AttachSession<'a> {
             return Err(target.refuse(Reason::FollowsJumps).into());
         }
         let mut notes = uncontrolled::clear(&target)?;
-        let size = shm::control_size(memory::chunks(options));
+        let size = shm::control_size(memory::chunks(rings.buffer_size, subject));
         let directory = Directory::create_for(&target, size, memory::CODE_SIZE)
             .map_err(|error| explain_no_place(&target, error))?;
-        let shared = memory::map(&directory, options)?;
+        let shared = memory::map(&directory, rings.buffer_size, plan)?;
         let (clock, no_tsc) = clocks::usable_clock(options.clock);
         // A process that did not ask to be traced never waits for calltap.
-        memory::prepare(&shared, &directory, options, clock, Duration::ZERO);
-        if options.follow {
+        let rings = RingOptions { wait: Duration::ZERO, ..*rings };
+        memory::prepare(&shared, &directory, clock, &rings);
+        if plan.follow {
             directory.prepare_to_follow()?;
         }
         notes.extend(no_tsc.as_ref().map(NoTsc::to_string));
-        let session = setup::session(options, target.command(), clock, no_tsc.as_ref());
+        let session = setup::session(&plan.selection, target.command(), clock, no_tsc.as_ref());
         Ok(AttachSession { options, target, directory, shared, clock, session, notes, _share: share })
     }
 
+    /// Begins to record the kernel's events of the process.
+    pub(crate) fn record_kernel_events(&self) -> KernelEvents {
+        let Options { plan, kernel, reports, .. } = self.options;
+        kernel_events::record(kernel, plan.follow, reports.tell, self.clock, self.target.pid)
+    }
+
     pub(crate) fn settings(&self) -> Settings {
-        let (words, mode) = (self.options.selection.words.clone(), self.options.patch_mode);
+        let PlanOptions { selection, patch_mode, .. } = &self.options.plan;
+        let (words, mode) = (selection.words.clone(), *patch_mode);
         Settings::new(Stage::Recording, &self.target, self.session.clone(), words, mode)
     }
 }

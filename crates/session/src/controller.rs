@@ -6,6 +6,7 @@ use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
 use crate::follow::Follow;
 use crate::limits::{Limits, ProcessorTime};
+use crate::options::{KeptCalls, Options};
 use crate::plan::planner::{Applied, LargestLibrary, Planner, Replacement, wait_until_known};
 use crate::requests::{Answer, KeepRules, Mailbox, Request, Requests};
 use crate::settings::Settings;
@@ -150,7 +151,7 @@ impl<'a> Controller<'a> {
             mailbox: None,
             calls: None,
             settings: session.settings(),
-            kept: session.options.subtree.clone().unwrap_or_default(),
+            kept: session.options.kept.subtree.clone().unwrap_or_default(),
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
@@ -163,9 +164,10 @@ impl<'a> Controller<'a> {
     /// Serves a program that calltap has started, and the agents of its processes, until `ended`.
     pub(crate) fn run(mut self, planner: &mut Planner<'_>, ended: &AtomicBool) -> Result<(), Error> {
         self.started = true;
-        let AttachSession { options, target, shared, .. } = self.session;
+        let AttachSession { options, target, .. } = self.session;
+        let Options { plan, reports, .. } = options;
         let records = self.records.clone();
-        serve::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
+        serve::answer_all(planner, plan, reports, &target.name, &records, ended, &mut |planner| {
             self.call_view(planner, None);
             self.serve(planner);
             self.wake(planner);
@@ -182,47 +184,49 @@ impl<'a> Controller<'a> {
         alive: &AtomicBool,
     ) -> (AttachResult, DetachOutcome) {
         let AttachSession { options, target, directory, shared, .. } = self.session;
-        let planned = serve::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
-            let records = self.records.clone();
-            planner.interrupted = Arc::clone(&self.interrupted);
-            let (mut attached, stops) =
-                attach::attach(planner, target, options, &mut |record| drop(records.send(record)));
-            if attached.is_ok() {
-                arrived();
-                started::tell(options, planner);
-                let until = duration.map(|duration| Instant::now() + duration);
-                let over = || over() || until.is_some_and(|until| Instant::now() >= until);
-                let let_go = AtomicBool::new(false);
-                let follow = || Follow {
-                    directory,
-                    records: self.records.clone(),
-                    first: target.pid,
-                    started: false,
-                    alive,
-                    stop: &let_go,
-                };
-                let follow = options.follow.then(follow);
-                attached = thread::scope(|scope| {
-                    let _let_go = SetOnDrop(&let_go);
-                    let following = follow.map(|follow| follow.begin(scope));
-                    let remained = self.remain(planner, &over);
-                    // Detaching stops all processes; only its tracer can stop a followed one.
-                    let_go.store(true, Release);
-                    following.map(ScopedJoinHandle::join);
-                    remained
-                });
-                // Detaching reads other processes, one of which may wait for an answer.
-                self.mailbox.into_iter().for_each(Mailbox::close);
-                self.warnings = planner.take_warnings();
-                self.code_is_in = planner.start.code_is_in.take();
-                let at = planner.event_ticks();
-                let of_process = |process| Record::Detaching(Detaching { process, at });
-                let records = shared.processes().map(of_process);
-                records.for_each(|record| drop(self.records.send(record.into())));
-                detaching();
-            }
-            (attached, planner.tally.on, stops)
-        });
+        let Options { subject, plan, reports, .. } = options;
+        let planned =
+            serve::with_planner(shared, directory, subject, plan, &target.name, &|| {}, |planner| {
+                let records = self.records.clone();
+                planner.interrupted = Arc::clone(&self.interrupted);
+                let (mut attached, stops) =
+                    attach::attach(planner, target, reports.tell, &mut |record| drop(records.send(record)));
+                if attached.is_ok() {
+                    arrived();
+                    started::tell(plan, reports.started, planner);
+                    let until = duration.map(|duration| Instant::now() + duration);
+                    let over = || over() || until.is_some_and(|until| Instant::now() >= until);
+                    let let_go = AtomicBool::new(false);
+                    let follow = || Follow {
+                        directory,
+                        records: self.records.clone(),
+                        first: target.pid,
+                        started: false,
+                        alive,
+                        stop: &let_go,
+                    };
+                    let follow = plan.follow.then(follow);
+                    attached = thread::scope(|scope| {
+                        let _let_go = SetOnDrop(&let_go);
+                        let following = follow.map(|follow| follow.begin(scope));
+                        let remained = self.remain(planner, &over);
+                        // Detaching stops all processes; only its tracer can stop a followed one.
+                        let_go.store(true, Release);
+                        following.map(ScopedJoinHandle::join);
+                        remained
+                    });
+                    // Detaching reads other processes, one of which may wait for an answer.
+                    self.mailbox.into_iter().for_each(Mailbox::close);
+                    self.warnings = planner.take_warnings();
+                    self.code_is_in = planner.start.code_is_in.take();
+                    let at = planner.event_ticks();
+                    let of_process = |process| Record::Detaching(Detaching { process, at });
+                    let records = shared.processes().map(of_process);
+                    records.for_each(|record| drop(self.records.send(record.into())));
+                    detaching();
+                }
+                (attached, planner.tally.on, stops)
+            });
         // The program is recorded until it is left.
         heartbeat::raise_priority();
         (planned, detach::detach(target, directory, shared))
@@ -252,8 +256,9 @@ impl<'a> Controller<'a> {
                 serve::end_planning(shared, &ended);
             });
             let AttachSession { options, target, .. } = self.session;
+            let Options { plan, reports, .. } = options;
             let result =
-                serve::answer_all(planner, options, &target.name, shared, &records, &ended, &mut |planner| {
+                serve::answer_all(planner, plan, reports, &target.name, &records, &ended, &mut |planner| {
                     self.see_cpu();
                     // There may be many processes, and each is asked for its time.
                     if let Some(governor) = governor.as_mut().filter(|governor| !governor.is_early()) {
@@ -397,12 +402,13 @@ impl<'a> Controller<'a> {
     /// Refuses to change which calls are kept if something else decides it.
     fn check_kept(&self) -> Result<(), Error> {
         let AttachSession { options, target, .. } = self.session;
+        let KeptCalls { slow, flight, .. } = &options.kept;
         let why = if self.mailbox.is_some() {
             Some(KeptWhole::Mounted)
-        } else if options.slow.is_some() || options.flight.is_some() {
+        } else if slow.is_some() || flight.is_some() {
             Some(KeptWhole::Ruled)
         } else {
-            options.overwrite.then_some(KeptWhole::Overwritten)
+            options.rings.overwrite.then_some(KeptWhole::Overwritten)
         };
         why.map_or(Ok(()), |why| Err(Error::Kept { program: target.name.clone(), why }))
     }

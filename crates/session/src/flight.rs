@@ -331,7 +331,7 @@ pub(crate) fn record(options: &Options, flight: &Flight) -> Result<Outcome, Erro
     let asked = PendingSnapshot::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
-    let mut progress = ProgressReporter::new(options);
+    let mut progress = ProgressReporter::new(&options.subject, options.reports.recording);
     let mut outcome = watch(
         options,
         Watch {

@@ -53,7 +53,9 @@ pub use calltap_sites::Discovery;
 pub use controller::Controls;
 pub use detach::DetachOutcome;
 pub use error::Error;
-pub use options::{Flight, Options, Recording, Subject, Trigger};
+pub use options::{
+    Flight, KeptCalls, KernelOptions, Options, PlanOptions, Recording, Reports, RingOptions, Subject, Trigger,
+};
 pub use outcome::{Outcome, SessionOutcome};
 pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Tally, UntraceableFunctions};
 pub use plan::program::runs_python;

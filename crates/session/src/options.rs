@@ -44,30 +44,83 @@ pub struct Options {
     pub subject: Subject,
     /// Path of the trace file.
     pub output: PathBuf,
-    /// The tracers and their filters.
-    pub selection: ParsedSelection,
     /// Clock of the trace.
     pub clock: Clock,
+    /// The functions to trace, and how their code is changed.
+    pub plan: PlanOptions,
+    /// The ring memory.
+    pub rings: RingOptions,
+    /// The calls that are written.
+    pub kept: KeptCalls,
+    /// The kernel's events that are recorded beside the calls.
+    pub kernel: KernelOptions,
+    /// Reports to the user.
+    pub reports: Reports,
+}
+
+impl Options {
+    /// Returns options to record all calls of a subject with the processor's clock, without
+    /// reports to the user.
+    pub fn new(subject: Subject, plan: PlanOptions) -> Options {
+        Options {
+            subject,
+            output: PathBuf::new(),
+            clock: Clock::Tsc,
+            plan,
+            rings: RingOptions::default(),
+            kept: KeptCalls::default(),
+            kernel: KernelOptions::default(),
+            reports: Reports::default(),
+        }
+    }
+}
+
+/// The functions that are traced, and how their code is changed.
+pub struct PlanOptions {
+    /// The tracers and their filters.
+    pub selection: ParsedSelection,
+    /// How code that may be running is changed.
+    pub patch_mode: PatchMode,
+    /// When calls of the profiling function that no table lists are found.
+    pub discovery: Discovery,
+    /// Whether to record programs that processes execute as well, until no process is left.
+    pub follow: bool,
+}
+
+impl PlanOptions {
+    /// Returns options to trace a selection in one program.
+    pub fn new(selection: ParsedSelection, patch_mode: PatchMode) -> PlanOptions {
+        PlanOptions { selection, patch_mode, discovery: Discovery::default(), follow: false }
+    }
+}
+
+/// The size of the ring memory, and what happens when it is full.
+#[derive(Clone, Copy, Default)]
+pub struct RingOptions {
     /// Maximum bytes of ring memory for all threads together; None: as many as the threads need.
     pub buffer_size: Option<u64>,
     /// Whether to overwrite the oldest events instead of waiting for the recorder (flight
     /// recorder).
     pub overwrite: bool,
-    /// How long a full ring may block a thread.
+    /// How long a full ring may block a thread of a program that calltap starts.
     pub wait: Duration,
-    /// How code that may be running is changed.
-    pub patch_mode: PatchMode,
-    /// When calls of the profiling function that no table lists are found.
-    pub discovery: Discovery,
+}
+
+/// The calls that are written; by default all.
+#[derive(Default)]
+pub struct KeptCalls {
     /// The rule of slow calls, if only those and their callees are written.
     pub slow: Option<Slow>,
     /// The functions, if only their calls and callees are written.
     pub subtree: Option<Subtree>,
     /// The flight recorder, if nothing is written before a trigger.
     pub flight: Option<Flight>,
-    /// Whether to record programs that processes execute as well, until no process is left.
-    pub follow: bool,
-    /// Whether to record when threads run and wait, as far as the kernel reports it.
+}
+
+/// The kernel's events that are recorded, as far as the kernel reports them; by default none.
+#[derive(Default)]
+pub struct KernelOptions {
+    /// Whether to record when threads run and wait.
     pub sched: bool,
     /// Whether to record which threads wake them.
     pub wakings: bool,
@@ -76,15 +129,24 @@ pub struct Options {
     /// Whether to record page faults, signals, and moves to other processors.
     pub incidents: bool,
     /// The reader of kernel functions, if these are recorded.
-    pub kernel: Option<Weak<Mutex<Functions>>>,
-    /// Version of calltap that goes into the trace.
-    pub version: &'static str,
-    /// Reports a sentence to the user during the recording.
+    pub functions: Option<Weak<Mutex<Functions>>>,
+}
+
+/// Reports to the user; by default none.
+#[derive(Clone, Copy)]
+pub struct Reports {
+    /// Reports a sentence during the recording.
     pub tell: fn(&str),
-    /// Reports to the user what was enabled at the start.
+    /// Reports what was enabled at the start.
     pub started: fn(&Started),
-    /// Reports the progress of the recording of a running process to the user, once a second.
+    /// Reports the progress of the recording of a running process, once a second.
     pub recording: fn(&Recording),
+}
+
+impl Default for Reports {
+    fn default() -> Reports {
+        Reports { tell: |_| {}, started: |_| {}, recording: |_| {} }
+    }
 }
 
 /// Progress of a recording.
@@ -94,37 +156,6 @@ pub struct Recording {
     pub elapsed: Duration,
     /// Calls that the recorder has read.
     pub calls: u64,
-}
-
-impl Options {
-    /// Returns options to record everything of a subject with the processor's clock, without
-    /// reports to the user.
-    pub fn new(subject: Subject, selection: ParsedSelection) -> Options {
-        Options {
-            subject,
-            output: PathBuf::new(),
-            selection,
-            clock: Clock::Tsc,
-            buffer_size: None,
-            overwrite: false,
-            wait: Duration::ZERO,
-            patch_mode: PatchMode::default(),
-            discovery: Discovery::default(),
-            slow: None,
-            subtree: None,
-            flight: None,
-            follow: false,
-            sched: false,
-            wakings: false,
-            system_calls: false,
-            incidents: false,
-            kernel: None,
-            version: env!("CARGO_PKG_VERSION"),
-            tell: |_| {},
-            started: |_| {},
-            recording: |_| {},
-        }
-    }
 }
 
 /// An event that triggers a snapshot.

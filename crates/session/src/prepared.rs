@@ -14,7 +14,7 @@ use crate::plan::planner::{LargestLibrary, Planner};
 use crate::plan::program::Program;
 use crate::run::RunOptions;
 use crate::setup::serve::{self, SetOnDrop};
-use crate::setup::{self, clocks, kernel_events, memory, messages};
+use crate::setup::{self, clocks, memory, messages};
 use crate::started;
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live};
@@ -27,6 +27,7 @@ use calltap_process::launch::{self, Signals};
 use calltap_process::proc;
 use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::target::Target;
+use calltap_selection::ParsedSelection;
 use calltap_trace::Session;
 use exec_watch::ExecWatch;
 use nix::sys::resource::UsageWho;
@@ -55,26 +56,28 @@ pub(crate) struct Prepared<'a> {
 impl<'a> Prepared<'a> {
     /// Finds the program, and creates the session's files and shared memory.
     pub(crate) fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
+        let Options { subject, plan, rings, .. } = options;
         proc::check()?;
         launch::survive_size_limit();
         launch::check_address_space()?;
         let program = Program::find(command)?;
-        let directory = Directory::create(shm::control_size(memory::chunks(options)), memory::CODE_SIZE)?;
-        let shared = memory::map(&directory, options)?;
+        let chunks = memory::chunks(rings.buffer_size, subject);
+        let directory = Directory::create(shm::control_size(chunks), memory::CODE_SIZE)?;
+        let shared = memory::map(&directory, rings.buffer_size, plan)?;
         let (clock, no_tsc) = clocks::usable_clock(options.clock);
-        memory::prepare(&shared, &directory, options, clock, options.wait);
-        if options.follow {
+        memory::prepare(&shared, &directory, clock, rings);
+        if plan.follow {
             directory.prepare_to_follow()?;
         }
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let session = setup::session(options, words, clock, no_tsc.as_ref());
+        let session = setup::session(&plan.selection, words, clock, no_tsc.as_ref());
         Ok(Prepared { options, program, directory, shared, clock, session })
     }
 
     /// Runs the program to its end.
     pub(crate) fn run(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         let Prepared { options, program, directory, shared, clock, session } = self;
-        let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
+        let signals = Signals::take(options.kept.flight.as_ref().is_some_and(Flight::takes_signal))?;
         let (child, held) = match start_program(&program, &directory, &shared)? {
             Started::Runs(child, held) => (child, held),
             Started::Ended(status) => {
@@ -86,7 +89,7 @@ impl<'a> Prepared<'a> {
             }
         };
         let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go), options.tell);
+        signals.forward(&child, Arc::clone(&has_ended), Arc::clone(&let_go), options.reports.tell);
         let target = Target::of_child(child.id()).unwrap_or_else(|| Target {
             pid: child.id(),
             name: program.name.clone(),
@@ -141,13 +144,13 @@ type Remote = (u32, mpsc::Sender<Result<(), Error>>);
 impl Running<'_> {
     fn run_to_its_end(self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         let Running { program, session, mut child, held, has_ended, let_go } = self;
-        let AttachSession { options, directory, shared, clock, .. } = session;
+        let AttachSession { options: Options { subject, plan, .. }, directory, shared, clock, .. } = session;
         let RunOptions { consumer, interval, settled, accepted, meanwhile, due, .. } = run;
         let (child_id, sums) = (child.id(), Arc::new(Mutex::new(Sums::default())));
         let (sender, receiver) = mpsc::channel();
         let [stop, is_over, alive, on] = [false, false, false, true].map(AtomicBool::new);
         let (begun, beginning) = mpsc::channel::<Remote>();
-        let kernel = heartbeat::beating(shared, || kernel_events::record(options, *clock, child_id));
+        let kernel = heartbeat::beating(shared, || session.record_kernel_events());
         let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
         notes.extend(kernel.notes);
         let collector = Collector::new(shared, consumer, receiver, *clock)
@@ -157,8 +160,8 @@ impl Running<'_> {
             .live(interval.map(|interval| Live { interval, on: &on, due }))
             .settled(settled)
             .summing(Arc::clone(&sums));
-        let exec_watch = ExecWatch::new(options, child_id, program);
-        let follow = options.follow.then(|| Follow {
+        let exec_watch = ExecWatch::new(program, child_id, plan.follow);
+        let follow = plan.follow.then(|| Follow {
             directory,
             records: sender.clone(),
             first: child_id,
@@ -179,8 +182,8 @@ impl Running<'_> {
                 collector.run(&|| stop.load(Acquire))
             });
             let planning = scope.spawn(|| {
-                let plan = |planner: &mut Planner<'_>| planning.plan(planner);
-                serve::with_planner(shared, directory, options, &program.name, accepted, plan)
+                let work = |planner: &mut Planner<'_>| planning.plan(planner);
+                serve::with_planner(shared, directory, subject, plan, &program.name, accepted, work)
             });
             let watching = scope.spawn(|| exec_watch.watch(shared, &has_ended));
             if *clock == Clock::Coarse {
@@ -258,7 +261,8 @@ impl Planning<'_, '_> {
     /// their number, and warnings for the user.
     fn plan(self, planner: &mut Planner<'_>) -> Result<Planned, Error> {
         let waiting = messages::waiting(&self.program.name);
-        let begun = messages::tell_if_long(self.session.options, waiting, || self.begin(planner));
+        let begun =
+            messages::tell_if_long(self.session.options.reports.tell, waiting, || self.begin(planner));
         let Planning { session, begun: done, sender, sums, meanwhile, ended, .. } = self;
         let planned = match begun {
             Ok(()) => {
@@ -287,9 +291,9 @@ impl Planning<'_, '_> {
 
     fn begin(&self, planner: &mut Planner<'_>) -> Result<(), Error> {
         let Planning { program, session, begun, sender, .. } = self;
-        let options = session.options;
-        let words = &options.selection.words;
-        let read = program.read(options.discovery, words, &options.selection.selector)?;
+        let Options { plan, reports, .. } = session.options;
+        let ParsedSelection { selector, words, .. } = &plan.selection;
+        let read = program.read(plan.discovery, words, selector)?;
         planner.know(program, read);
         if !self.is_held {
             return Ok(());
@@ -300,7 +304,7 @@ impl Planning<'_, '_> {
             answer.recv().unwrap_or_else(|_| Err(Error::thread()))
         };
         planner.begin(session.target.pid, remote, &mut |metadata| drop(sender.send(metadata)))?;
-        started::tell(options, planner);
+        started::tell(plan, reports.started, planner);
         Ok(())
     }
 }

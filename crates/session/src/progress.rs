@@ -1,6 +1,6 @@
 //! Progress of a recording: how long it has lasted, and how many calls it has.
 
-use crate::options::{Options, Recording, Subject};
+use crate::options::{Recording, Subject};
 use std::time::Instant;
 
 /// Reports the progress to the user once a second.
@@ -13,8 +13,8 @@ pub(crate) struct ProgressReporter {
 }
 
 impl ProgressReporter {
-    pub(crate) fn new(options: &Options) -> ProgressReporter {
-        let tell = matches!(options.subject, Subject::Process { .. }).then_some(options.recording);
+    pub(crate) fn new(subject: &Subject, recording: fn(&Recording)) -> ProgressReporter {
+        let tell = matches!(subject, Subject::Process { .. }).then_some(recording);
         ProgressReporter { tell, began: None, told: 0 }
     }
 

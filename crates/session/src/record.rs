@@ -8,8 +8,9 @@ use crate::outcome::Outcome;
 use crate::progress::ProgressReporter;
 use crate::ready::Ready;
 use crate::run::RunOptions;
+use calltap_collect::kept::keeping::Subtree;
 use calltap_collect::output::Consumer;
-use calltap_collect::slow::SlowWriter;
+use calltap_collect::slow::{Slow, SlowWriter};
 use calltap_collect::subtree::SubtreeFilter;
 use calltap_collect::trace_file::TraceFile;
 use calltap_process::launch::{self};
@@ -24,18 +25,19 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Records a program or a process.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
-    if let Some(flight) = &options.flight {
+    if let Some(flight) = &options.kept.flight {
         return flight::record(options, flight);
     }
+    let (slow, subtree) = (options.kept.slow.as_ref(), options.kept.subtree.as_ref());
     let ready = Ready::new(options)?;
     let file = TraceFile::create(&options.output)?;
-    let mut keeper = Keeper::create(file.path(), ready.session().clone(), options)?;
+    let mut keeper = Keeper::create(file.path(), ready.session().clone(), slow, subtree)?;
     let start = Instant::now();
-    let mut progress = ProgressReporter::new(options);
+    let mut progress = ProgressReporter::new(&options.subject, options.reports.recording);
     let mut session = ready.run(RunOptions {
         consumer: keeper.consumer(),
-        interval: interval(options),
-        settled: options.slow.is_some(),
+        interval: interval(subtree),
+        settled: slow.is_some(),
         accepted: &|| file.keep(),
         over: &|| false,
         meanwhile: &mut |controls| progress.report(controls.calls()),
@@ -60,8 +62,8 @@ pub fn record(options: &Options) -> Result<Outcome, Error> {
 
 /// Returns the interval in which to read all threads if a trigger switches the recording: the call
 /// may be made by any thread.
-fn interval(options: &Options) -> Option<Duration> {
-    let mut triggers = options.subtree.iter().flat_map(|subtree| &subtree.triggers);
+fn interval(subtree: Option<&Subtree>) -> Option<Duration> {
+    let mut triggers = subtree.into_iter().flat_map(|subtree| &subtree.triggers);
     triggers.any(|trigger| trigger.action.switches()).then_some(INTERVAL)
 }
 
@@ -72,13 +74,18 @@ enum Keeper {
 }
 
 impl Keeper {
-    fn create(path: &Path, session: Session, options: &Options) -> Result<Keeper, Error> {
+    fn create(
+        path: &Path,
+        session: Session,
+        slow: Option<&Slow>,
+        subtree: Option<&Subtree>,
+    ) -> Result<Keeper, Error> {
         let mut writer = TraceWriter::create(path, session)?;
-        Ok(match (&options.slow, &options.subtree) {
+        Ok(match (slow, subtree) {
             (Some(slow), _) => Keeper::Slow(Box::new(SlowWriter::new(writer, slow)?)),
             (None, subtree) => {
-                subtree.iter().try_for_each(|subtree| writer.record(&subtree.record(None)))?;
-                Keeper::Subtree(Box::new(SubtreeFilter::new(writer, subtree.as_ref())))
+                subtree.into_iter().try_for_each(|subtree| writer.record(&subtree.record(None)))?;
+                Keeper::Subtree(Box::new(SubtreeFilter::new(writer, subtree)))
             }
         })
     }

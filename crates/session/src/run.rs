@@ -8,7 +8,7 @@ use crate::outcome::SessionOutcome;
 use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
 use crate::setup::serve::SetOnDrop;
-use crate::setup::{clocks, kernel_events, messages};
+use crate::setup::{clocks, messages};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
 use calltap_collect::governor::Rates;
@@ -74,7 +74,7 @@ impl AttachSession<'_> {
         let (sender, receiver) = mpsc::channel();
         let (on, sums, calls) =
             (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())), AtomicU64::new(0));
-        let kernel = kernel_events::record(self.options, self.clock, self.target.pid);
+        let kernel = self.record_kernel_events();
         self.notes.extend(kernel.notes);
         let threads = proc::count_threads(self.target.pid).unwrap_or(0);
         // Chunks are allocated before the process is stopped, as that takes milliseconds. The
@@ -135,7 +135,7 @@ impl AttachSession<'_> {
     /// `program`, and is not followed.
     fn is_replaced(&self, program: Option<u64>) -> bool {
         let now = proc::first_stack(self.target.pid);
-        let is_other = !self.options.follow && now.is_some() && program.is_some() && now != program;
+        let is_other = !self.options.plan.follow && now.is_some() && program.is_some() && now != program;
         // The agent is not there yet, either, where calltap has only begun to attach.
         is_other && !agent::has_mapped(self.target.pid, &self.directory.identity())
     }

@@ -7,16 +7,16 @@ pub(crate) mod memory;
 pub(crate) mod messages;
 pub(crate) mod serve;
 
-use crate::options::Options;
 use calltap_abi::Clock;
 use calltap_process::clock;
+use calltap_selection::ParsedSelection;
 use calltap_trace::Session;
 use clocks::NoTsc;
 use std::{env, fs};
 
 /// Returns the session record of the trace.
 pub(crate) fn session(
-    options: &Options,
+    selection: &ParsedSelection,
     command: Vec<String>,
     clock: Clock,
     no_tsc: Option<&NoTsc>,
@@ -25,7 +25,7 @@ pub(crate) fn session(
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     Session {
-        calltap: options.version.to_owned(),
+        calltap: env!("CARGO_PKG_VERSION").to_owned(),
         command,
         host: line("/proc/sys/kernel/hostname"),
         kernel: format!("{} {}", line("/proc/sys/kernel/osrelease"), env::consts::ARCH),
@@ -34,7 +34,7 @@ pub(crate) fn session(
         start_monotonic_ns: clock::monotonic_ns(),
         clock: clock::kind(clock),
         clock_note: no_tsc.map(NoTsc::to_string),
-        tracers: options.selection.tracers.clone(),
-        conditions: options.selection.words.conditions.clone(),
+        tracers: selection.tracers.clone(),
+        conditions: selection.words.conditions.clone(),
     }
 }

@@ -4,7 +4,7 @@
 use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
 use crate::load_agent::check_filters::explain_no_place;
-use crate::options::Options;
+use crate::options::{Options, RingOptions};
 use crate::plan::directory;
 use crate::plan::directory::Directory;
 use crate::plan::planner::{Applied, Planner, Policy, Replacement, Tally};
@@ -126,6 +126,7 @@ impl Attached {
     /// Attaches, and leaves the rings without a reader.
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
         let _share = LargerShare::begin();
+        let Options { subject, plan, rings, reports, .. } = options;
         launch::survive_size_limit();
         launch::check_address_space()?;
         let target = Target::find(pid)?;
@@ -137,31 +138,28 @@ impl Attached {
             other => other,
         };
         notes.extend(no_tsc.as_ref().map(NoTsc::to_string));
-        let mut directory =
-            Directory::create_for(&target, shm::control_size(memory::chunks(options)), memory::CODE_SIZE)
-                .map_err(|error| explain_no_place(&target, error))?;
-        let shared = memory::map(&directory, options)?;
-        memory::prepare(&shared, &directory, options, clock, Duration::ZERO);
+        let size = shm::control_size(memory::chunks(rings.buffer_size, subject));
+        let mut directory = Directory::create_for(&target, size, memory::CODE_SIZE)
+            .map_err(|error| explain_no_place(&target, error))?;
+        let shared = memory::map(&directory, rings.buffer_size, plan)?;
+        let rings = RingOptions { wait: Duration::ZERO, ..*rings };
+        memory::prepare(&shared, &directory, clock, &rings);
         shared.control().listening.store(0, Relaxed);
         notes.splice(0..0, memory::provide_kept(&shared, pid));
-        let session = setup::session(options, target.command(), clock, no_tsc.as_ref());
-        let mut settings = Settings::new(
-            Stage::Attaching,
-            &target,
-            session,
-            options.selection.words.clone(),
-            options.patch_mode,
-        );
+        let session = setup::session(&plan.selection, target.command(), clock, no_tsc.as_ref());
+        let mut settings =
+            Settings::new(Stage::Attaching, &target, session, plan.selection.words.clone(), plan.patch_mode);
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
         let interrupted = launch::interruption()?;
         let (mut attached, stops) =
-            serve::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
+            serve::with_planner(&shared, &directory, subject, plan, &target.name, &|| {}, |planner| {
                 planner.interrupted = Arc::clone(&interrupted);
-                let attached = attach::attach(planner, &target, options, &mut |record| records.push(record));
+                let attached =
+                    attach::attach(planner, &target, reports.tell, &mut |record| records.push(record));
                 if attached.0.is_ok() {
-                    started::tell(options, planner);
+                    started::tell(plan, reports.started, planner);
                 }
                 attached
             });

@@ -39,14 +39,14 @@ pub struct Watch<'a> {
 /// regardless of `over`.
 pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let Watch { consumer, interval, settled, over, meanwhile, mailbox, due } = watch;
-    let mut filter = SubtreeFilter::new(consumer, options.subtree.as_ref());
+    let mut filter = SubtreeFilter::new(consumer, options.kept.subtree.as_ref());
     watch_all(options, Watch { consumer: &mut filter, interval, settled, over, meanwhile, mailbox, due })
 }
 
 fn watch_all(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let ready = Ready::new(options)?;
     watch.consumer.record(&Record::Session(ready.session().clone()))?;
-    options.subtree.iter().try_for_each(|subtree| watch.consumer.record(&subtree.record(None)))?;
+    options.kept.subtree.iter().try_for_each(|subtree| watch.consumer.record(&subtree.record(None)))?;
     ready.run(RunOptions {
         consumer: watch.consumer,
         interval: Some(watch.interval),

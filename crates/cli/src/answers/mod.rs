@@ -28,7 +28,9 @@ use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Listener, QueryContext, Question};
 use calltap_analysis::{Names, Word, demangle, disabled, left_out, units};
 use calltap_selection::ParsedSelection;
-use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
+use calltap_session::{
+    KernelOptions, Options, PlanOptions, RingOptions, SessionOutcome, Subject, Watch, watch,
+};
 use feed::Feed;
 use printer::Printer;
 use question::{Answer, Kind};
@@ -79,14 +81,20 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let mut words = kind.words(arguments);
     select::add_futures(&mut words, &subject)?;
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &kind.required())?;
-    let options = Options {
+    let rings = RingOptions {
         buffer_size: values::buffer_size(arguments)?,
         wait: values::time(MAX_WAIT)?,
-        patch_mode: values::patch_mode(arguments, starts)?,
-        sched: kind.tells_waits() && !arguments.is_set("no-sched"),
-        tell: progress::tell,
-        started: started::tell,
-        ..Options::new(subject, selection)
+        ..RingOptions::default()
+    };
+    let plan = PlanOptions::new(selection, values::patch_mode(arguments, starts)?);
+    let options = Options {
+        rings,
+        kernel: KernelOptions {
+            sched: kind.tells_waits() && !arguments.is_set("no-sched"),
+            ..KernelOptions::default()
+        },
+        reports: started::REPORTS,
+        ..Options::new(subject, plan)
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }

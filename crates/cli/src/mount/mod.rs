@@ -25,7 +25,7 @@ use crate::session_commands::say;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_process::launch::interruption;
 use calltap_selection::{ParsedSelection, Selection, TracerSelection};
-use calltap_session::{Options, PatchMode, SessionOutcome, Subject, Watch, watch};
+use calltap_session::{Options, PatchMode, PlanOptions, RingOptions, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
 use filesystem::Files;
 use fuser::{Config, MountOption, SessionACL};
@@ -170,7 +170,8 @@ fn nothing() -> Selection {
 fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: PatchMode) -> Result<Options> {
     let subject = Subject::Process { pid, duration: None, max_overhead: None };
     let selection = ParsedSelection::new(words, true)?;
-    Ok(Options { buffer_size, patch_mode, ..Options::new(subject, selection) })
+    let rings = RingOptions { buffer_size, ..RingOptions::default() };
+    Ok(Options { rings, ..Options::new(subject, PlanOptions::new(selection, patch_mode)) })
 }
 
 /// Attaches to the process, and serves its directory until the session ends.

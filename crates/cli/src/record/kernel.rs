@@ -194,10 +194,10 @@ fn check(arguments: &Arguments, options: &Options) -> Result<()> {
         bail!("--kernel needs '--clock tsc', the clock of the kernel's events");
     }
     let partial = [
-        ("--slow", options.slow.is_some()),
-        ("--snapshot-on", options.flight.is_some()),
-        ("--graph and --on", options.subtree.is_some()),
-        ("--overwrite", options.overwrite),
+        ("--slow", options.kept.slow.is_some()),
+        ("--snapshot-on", options.kept.flight.is_some()),
+        ("--graph and --on", options.kept.subtree.is_some()),
+        ("--overwrite", options.rings.overwrite),
     ];
     if let Some((flag, _)) = partial.into_iter().find(|(_, is_set)| *is_set) {
         bail!(

@@ -19,9 +19,6 @@ pub fn tell(text: &str) {
     }
 }
 
-/// Tells nothing; for `--quiet`.
-pub fn keep_quiet(_: &str) {}
-
 /// Whether a line about the recording is on the terminal; the next one replaces it.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 /// Escape sequence that moves to the beginning of the line and clears it.
@@ -40,9 +37,6 @@ pub fn recording(recording: &Recording) {
         IS_SHOWN.store(true, Relaxed);
     }
 }
-
-/// Shows nothing; for `--quiet`.
-pub fn keep_quiet_of(_: &Recording) {}
 
 /// Clears the line about the recording.
 pub fn clear() {

@@ -3,7 +3,7 @@
 use crate::command_line::processes;
 use crate::terminal::progress;
 use calltap_analysis::units;
-use calltap_session::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
+use calltap_session::{LargestLibrary, MatchesElsewhere, Reports, Started, UntraceableFunctions};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +12,9 @@ const SHOWN: usize = 3;
 
 /// Hints that were told.
 static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Reports of a recording on the terminal.
+pub const REPORTS: Reports = Reports { tell: progress::tell, started: tell, recording: progress::recording };
 
 /// Tells which functions are on, with the name of the process if this calltap is one of several.
 pub fn tell(started: &Started) {
@@ -35,9 +38,6 @@ fn tell_as(process: &str, started: &Started) {
         tell!("calltap: {hint}");
     }
 }
-
-/// Tells nothing; for `--quiet`.
-pub fn keep_quiet(_: &Started) {}
 
 /// Returns a sentence such as `1 function on, in haproxy; libssl.so.3 has 476 more: -F
 /// 'libssl:SSL_*'`.

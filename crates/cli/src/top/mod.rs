@@ -23,7 +23,10 @@ use crate::terminal::{output, started};
 use anyhow::{Result, bail};
 use calltap_analysis::intervals::{Column, Interval};
 use calltap_selection::ParsedSelection;
-use calltap_session::{Options, SessionOutcome, Subject, Watch, watch as watch_process};
+use calltap_session::{
+    KeptCalls, Options, PlanOptions, Reports, RingOptions, SessionOutcome, Subject, Watch,
+    watch as watch_process,
+};
 use feed::Feed;
 use intervals::{Intervals, Message};
 use several::Watching;
@@ -143,12 +146,16 @@ fn options(pid: u32, is_several: bool, arguments: &Arguments) -> Result<Options>
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
     let max_overhead = values::share_of(arguments, "max-overhead")?;
     let subject = Subject::Process { pid, duration: None, max_overhead };
+    let rings = RingOptions { buffer_size: values::buffer_size(arguments)?, ..RingOptions::default() };
+    let plan = PlanOptions::new(selection, values::patch_mode(arguments, false)?);
     Ok(Options {
-        buffer_size: values::buffer_size(arguments)?,
-        patch_mode: values::patch_mode(arguments, false)?,
-        subtree,
-        started: if is_several { started::tell_of_one } else { started::tell },
-        ..Options::new(subject, selection)
+        rings,
+        kept: KeptCalls { subtree, ..KeptCalls::default() },
+        reports: Reports {
+            started: if is_several { started::tell_of_one } else { started::tell },
+            ..Reports::default()
+        },
+        ..Options::new(subject, plan)
     })
 }
 

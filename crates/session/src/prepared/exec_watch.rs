@@ -4,7 +4,6 @@
 //! all programs, by shorter names, where it allows it. Elsewhere the exit record of the process
 //! (its name, and whether it had children) reveals those that ended between two polls.
 
-use crate::options::Options;
 use crate::plan::program::Program;
 use calltap_collect::shm::Shared;
 use calltap_names::printable;
@@ -61,15 +60,15 @@ impl Own {
 
 impl ExecWatch {
     /// The process must have executed its program, and run none of its code.
-    pub(crate) fn new(options: &Options, pid: u32, program: &Program) -> ExecWatch {
+    pub(crate) fn new(program: &Program, pid: u32, is_followed: bool) -> ExecWatch {
         let file_name = |word: &OsString| Some(Path::new(word).file_name()?.to_string_lossy().into_owned());
         ExecWatch {
             program: program.name.clone(),
             arguments: program.command.iter().skip(1).filter_map(file_name).collect(),
             pid,
             own: Own::new(pid),
-            execs: Execs::of(pid).ok().filter(|_| !options.follow),
-            is_followed: options.follow,
+            execs: Execs::of(pid).ok().filter(|_| !is_followed),
+            is_followed,
             seen: None,
         }
     }

@@ -1,7 +1,7 @@
 //! The memory that a session shares with its agents: its size, its mapping, its first contents.
 
 use crate::error::Error;
-use crate::options::{Options, Subject};
+use crate::options::{PlanOptions, RingOptions, Subject};
 use crate::plan::directory::Directory;
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, VERSION, stub};
 use calltap_collect::shm::{self, Shared};
@@ -10,7 +10,6 @@ use calltap_process::{clock, proc};
 use calltap_sites::Discovery;
 use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
 
 /// Size of the code file, bytes.
 pub(crate) const CODE_SIZE: u64 = (stub::REGION + stub::VENEERS) as u64;
@@ -31,22 +30,22 @@ const MANY_THREADS: u32 = 64;
 
 /// Returns the number of chunks that the control file has space for. They take address space of the
 /// program and of the recorder, and count towards the file size limit.
-pub(crate) fn chunks(options: &Options) -> u32 {
+pub(crate) fn chunks(buffer_size: Option<u64>, subject: &Subject) -> u32 {
     let is_limited = [Resource::As, Resource::Fsize].into_iter().any(|of| getrlimit(of).current.is_some());
-    let threads = match options.subject {
-        _ if options.buffer_size.is_some() || is_limited => 0,
+    let threads = match *subject {
+        _ if buffer_size.is_some() || is_limited => 0,
         Subject::Process { pid, .. } => match proc::threads(pid).len() as u32 {
             0..MANY_THREADS => 0,
             threads => 2 * threads,
         },
         Subject::Program(_) => PROGRAM_THREADS,
     };
-    by_few(options).saturating_add(threads)
+    by_few(buffer_size).saturating_add(threads)
 }
 
 /// Returns the number of chunks that may be used however few threads there are.
-fn by_few(options: &Options) -> u32 {
-    let bytes = options.buffer_size.unwrap_or(BY_FEW);
+fn by_few(buffer_size: Option<u64>) -> u32 {
+    let bytes = buffer_size.unwrap_or(BY_FEW);
     u32::try_from((bytes / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
 }
 
@@ -73,13 +72,17 @@ pub(crate) fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
 }
 
 /// Maps the memory that is shared with the agents.
-pub(crate) fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
+pub(crate) fn map(
+    directory: &Directory,
+    buffer_size: Option<u64>,
+    plan: &PlanOptions,
+) -> Result<Shared, Error> {
     let room = directory.control.metadata().map_or(0, |meta| shm::chunks_in(meta.len()));
-    let shared = Shared::map(&directory.control, room, by_few(options)).and_then(|shared| {
-        if options.discovery == Discovery::FirstCall {
+    let shared = Shared::map(&directory.control, room, by_few(buffer_size)).and_then(|shared| {
+        if plan.discovery == Discovery::FirstCall {
             shared.provide_first()?;
         }
-        let words = &options.selection.words;
+        let words = &plan.selection.words;
         if words.traces_python() {
             shared.select_python(&words.python, words.futures, 0)?;
             shared.read_python(&words.python_arguments)?;
@@ -90,13 +93,7 @@ pub(crate) fn map(directory: &Directory, options: &Options) -> Result<Shared, Er
 }
 
 /// Writes the options to shared memory. From then on an agent may join.
-pub(crate) fn prepare(
-    shared: &Shared,
-    directory: &Directory,
-    options: &Options,
-    clock: Clock,
-    wait: Duration,
-) {
+pub(crate) fn prepare(shared: &Shared, directory: &Directory, clock: Clock, rings: &RingOptions) {
     let control = shared.control();
     // The last byte stays 0.
     let path = directory.agent();
@@ -107,8 +104,8 @@ pub(crate) fn prepare(
     control.clock.store(clock as u32, Relaxed);
     control.recording.store(1, Relaxed);
     control.listening.store(1, Relaxed);
-    control.overwrite.store(u32::from(options.overwrite), Relaxed);
-    control.wait_us.store(u32::try_from(wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
+    control.overwrite.store(u32::from(rings.overwrite), Relaxed);
+    control.wait_us.store(u32::try_from(rings.wait.as_micros()).unwrap_or(u32::MAX), Relaxed);
     control.tick.store(clock::monotonic_ns(), Relaxed);
     let (ticks, now_ns) = clock::raw_pair();
     control.tsc_line.begin(ticks, now_ns);

@@ -1,6 +1,5 @@
 //! Messages for the user: of long waits, and of problems of the agents.
 
-use crate::options::Options;
 use calltap_abi::PROCESS_MAX;
 use calltap_abi::plan::Trouble;
 use calltap_collect::collector::Totals;
@@ -21,8 +20,7 @@ pub(crate) fn waiting(name: &str) -> String {
 }
 
 /// Runs `work`, and reports `text` to the user if it takes long.
-pub(crate) fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T) -> T {
-    let tell = options.tell;
+pub(crate) fn tell_if_long<T>(tell: fn(&str), text: String, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
         scope.spawn(move || {

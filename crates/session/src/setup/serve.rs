@@ -2,7 +2,7 @@
 
 use super::messages;
 use crate::error::Error;
-use crate::options::{Options, Subject};
+use crate::options::{PlanOptions, Reports, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::{Planner, Policy, check_selection};
 use crate::started;
@@ -29,33 +29,34 @@ impl Drop for Answering<'_> {
 pub(crate) fn with_planner<T>(
     shared: &Shared,
     directory: &Directory,
-    options: &Options,
+    subject: &Subject,
+    plan: &PlanOptions,
     name: &str,
     accepted: &(dyn Fn() + Send + Sync),
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let _answering = Answering(shared);
+    let ParsedSelection { selector, words, .. } = &plan.selection;
     let check = |candidates: &Candidates| {
         // Functions that are found later cannot be checked now.
-        if options.discovery == Discovery::FirstCall || options.follow {
+        if plan.discovery == Discovery::FirstCall || plan.follow {
             return Ok(());
         }
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        check_selection(&options.selection.selector, candidates)
+        check_selection(selector, candidates)
     };
-    let ParsedSelection { selector, words, .. } = &options.selection;
     let policy = Policy {
-        choose: Box::new(chooser(&options.selection, true)),
+        choose: Box::new(chooser(&plan.selection, true)),
         reach: Box::new(|candidates| selector.reach(candidates)),
         selector: Some(selector),
         check: &check,
         accepted,
-        follow: options.follow,
-        mode: options.patch_mode,
-        quiet: matches!(options.subject, Subject::Program(_)) || options.follow,
-        discovery: options.discovery,
+        follow: plan.follow,
+        mode: plan.patch_mode,
+        quiet: matches!(subject, Subject::Program(_)) || plan.follow,
+        discovery: plan.discovery,
         futures: words.polls(),
         libcalls: words.libcalls,
         int3: words.int3,
@@ -66,13 +67,14 @@ pub(crate) fn with_planner<T>(
 /// Answers the agents' requests until `ended`, and calls `meanwhile` between them.
 pub(crate) fn answer_all(
     planner: &mut Planner<'_>,
-    options: &Options,
+    plan: &PlanOptions,
+    reports: &Reports,
     name: &str,
-    shared: &Shared,
     records: &Sender<Metadata>,
     ended: &AtomicBool,
     meanwhile: &mut dyn FnMut(&mut Planner<'_>),
 ) -> Result<(), Error> {
+    let shared = planner.shared;
     let control = shared.control();
     let mut known = 0;
     while !ended.load(Acquire) {
@@ -93,10 +95,10 @@ pub(crate) fn answer_all(
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
-                messages::tell_if_long(options, messages::waiting(name), || {
+                messages::tell_if_long(reports.tell, messages::waiting(name), || {
                     planner.answer(index, &mut |record| drop(records.send(record)))
                 })?;
-                started::tell(options, planner);
+                started::tell(plan, reports.started, planner);
             }
         }
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));
