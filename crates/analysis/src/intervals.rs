@@ -20,7 +20,7 @@ use std::str::FromStr;
 
 /// The calls of one function in one interval.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Row {
+pub struct FunctionCalls {
     /// Name, demangled.
     pub function: String,
     /// File name of the module.
@@ -51,7 +51,7 @@ pub struct Interval {
     /// Number of lost calls and returns.
     pub lost: u64,
     /// A row for every function that was ever called.
-    pub rows: Vec<Row>,
+    pub rows: Vec<FunctionCalls>,
 }
 
 /// A column to sort by: numbers descend, names ascend.
@@ -114,14 +114,16 @@ impl Interval {
 
     /// Sorts the rows by a column, then by name.
     pub fn sort(&mut self, by: Column) {
-        let number = |row: &Row| match by {
+        let number = |row: &FunctionCalls| match by {
             Column::Calls => row.calls,
             Column::Total => row.total_ns,
             Column::Avg => row.avg_ns,
             Column::Max => row.max_ns,
             Column::Function => 0,
         };
-        let by_name = |a: &Row, b: &Row| a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module));
+        let by_name = |a: &FunctionCalls, b: &FunctionCalls| {
+            a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module))
+        };
         self.rows.sort_by(|a, b| number(b).cmp(&number(a)).then_with(|| by_name(a, b)));
     }
 }
@@ -394,7 +396,7 @@ impl Live {
         (self.totals.events, self.totals.lost_entries + self.totals.lost_exits)
     }
 
-    fn rows(&mut self, clock: &ClockMap) -> Vec<Row> {
+    fn rows(&mut self, clock: &ClockMap) -> Vec<FunctionCalls> {
         let mut rows = Vec::new();
         for function in &mut self.functions {
             let of_sites = function.sites.iter().map(|site| self.adder.sums[site.0 as usize]);
@@ -403,7 +405,7 @@ impl Live {
                 continue;
             }
             let name = function.name.get_or_insert_with(|| demangle(&function.linker_name));
-            rows.push(Row {
+            rows.push(FunctionCalls {
                 function: name.clone(),
                 module: function.module.clone(),
                 sites: function.sites.clone(),

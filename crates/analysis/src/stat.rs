@@ -70,7 +70,7 @@ impl FromStr for SortKey {
 
 /// The sums of a function.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
+pub struct FunctionSums {
     /// Linker symbol.
     pub function: String,
     /// Path of its file.
@@ -82,13 +82,13 @@ pub struct Row {
 }
 
 /// Returns the rows of a trace.
-pub fn rows(meta: &Meta) -> Vec<Row> {
+pub fn rows(meta: &Meta) -> Vec<FunctionSums> {
     // A function has several sites if it was traced in different ways in turn.
-    let mut rows: BTreeMap<(u32, u64), Row> = BTreeMap::new();
+    let mut rows: BTreeMap<(u32, u64), FunctionSums> = BTreeMap::new();
     for profile in &meta.profile {
         let Some(site) = meta.sites.get(profile.site.0 as usize) else { continue };
         let module = meta.modules.get(site.module as usize);
-        let new = || Row {
+        let new = || FunctionSums {
             function: site.name.clone(),
             module: module.map(|module| module.path.clone()).unwrap_or_default(),
             link: module.and_then(|module| module.link.clone()),
@@ -129,18 +129,18 @@ impl Facts {
 
 /// Writes the table of sums.
 pub fn write(
-    rows: Vec<Row>,
+    rows: Vec<FunctionSums>,
     of: &Facts,
     options: &Options,
     format: Format,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let wanted = |row: &Row| {
+    let wanted = |row: &FunctionSums| {
         let module = ModuleNames { file: &row.module, link: row.link.as_deref() };
         let matches = |word: &Word| is_named(word, [row.function.as_str()].into_iter(), Some(module));
         options.filter.is_empty() || selects(&options.filter, matches)
     };
-    let mut rows: Vec<Row> = rows.into_iter().filter(wanted).collect();
+    let mut rows: Vec<FunctionSums> = rows.into_iter().filter(wanted).collect();
     for row in &mut rows {
         if !options.linker_names {
             row.function = demangle(&row.function);
@@ -152,7 +152,7 @@ pub fn write(
         rows.iter_mut().for_each(|row| row.function = short.of(&row.function));
     }
     rows.sort_by(|a, b| a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module)));
-    let key = |row: &Row| match options.sort {
+    let key = |row: &FunctionSums| match options.sort {
         SortKey::Calls => row.profile.hits,
         SortKey::Total => row.profile.total_ns,
         SortKey::Avg => row.profile.average_ns().unwrap_or(0),
@@ -178,10 +178,10 @@ fn stdev_ns(profile: &Profile) -> u64 {
     profile.variance_ns2().sqrt() as u64
 }
 
-fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+fn text(rows: &[FunctionSums], out: &mut dyn Write) -> io::Result<()> {
     let cells: Vec<Vec<String>> = rows
         .iter()
-        .map(|Row { function, module, profile, .. }| {
+        .map(|FunctionSums { function, module, profile, .. }| {
             // A call that was left otherwise than by a return, or entered by a jump, has no time:
             // sums of others are lower bounds.
             let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
@@ -201,9 +201,9 @@ fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     columns::write(out, &["TOTAL", "CALLS", "AVG", "MAX", "STDEV", "MODULE", "FUNCTION"], 5, &cells)
 }
 
-fn csv(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+fn csv(rows: &[FunctionSums], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "function,module,calls,timed,total_ns,avg_ns,max_ns,stdev_ns")?;
-    for Row { function, module, profile, .. } in rows {
+    for FunctionSums { function, module, profile, .. } in rows {
         let mut line = Vec::new();
         push_csv(&mut line, function);
         line.push(b',');
@@ -216,10 +216,10 @@ fn csv(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn json(rows: &[Row], facts: &Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {
+fn json(rows: &[FunctionSums], facts: &Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {
     let objects: Vec<Object<'_>> = rows
         .iter()
-        .map(|Row { function, module, profile, .. }| Object {
+        .map(|FunctionSums { function, module, profile, .. }| Object {
             function,
             module,
             calls: profile.hits,

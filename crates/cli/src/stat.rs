@@ -31,13 +31,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     out.finish()
 }
 
-fn of_process(pid: u32) -> Result<Vec<stat::Row>> {
+fn of_process(pid: u32) -> Result<Vec<stat::FunctionSums>> {
     let profiled = profiled(pid)?;
     if profiled.is_empty() && ask(pid, &Request::Status)?.is_none() {
         let attached = session_commands::find(pid)?;
         must_profile(attached.settings.session.tracers.iter().map(|tracer| tracer.kind), "it")?;
     }
-    let row = |Profiled { function, module, link, profile }| stat::Row { function, module, link, profile };
+    let row =
+        |Profiled { function, module, link, profile }| stat::FunctionSums { function, module, link, profile };
     Ok(profiled.into_iter().map(row).collect())
 }
 
@@ -50,7 +51,7 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
     }
 }
 
-fn of_trace(arguments: &Arguments) -> Result<(Vec<stat::Row>, stat::Facts)> {
+fn of_trace(arguments: &Arguments) -> Result<(Vec<stat::FunctionSums>, stat::Facts)> {
     let path = arguments.shown().unwrap_or_default();
     let reader = input::open(&path)?;
     let meta = reader.meta();

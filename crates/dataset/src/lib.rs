@@ -20,7 +20,7 @@ mod texts;
 use calltap_analysis::{Names, Progress, Source, Totals, run_threads, threads_with_events};
 use calltap_trace::ThreadId;
 use place::Destination;
-use rows::Rows;
+use rows::RowWriter;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub fn export(source: &dyn Source, directory: &Path, progress: Progress<'_>) -> 
     };
     let mut threads = threads_with_events(source);
     threads.sort_by_key(|thread| (name(thread), *thread));
-    let mut rows = Rows::new(source, &place, texts);
+    let mut rows = RowWriter::new(source, &place, texts);
     let ran = run_threads(source, &threads, &mut rows, progress);
     let (written, failed) = rows.finish();
     let path = |(path, source)| Error::File { path, source };

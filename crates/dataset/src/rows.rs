@@ -16,7 +16,7 @@ use std::sync::Arc;
 const OPEN: usize = 3;
 
 /// Receives the calls of a trace, thread after thread.
-pub(crate) struct Rows<'a> {
+pub(crate) struct RowWriter<'a> {
     source: &'a dyn Source,
     place: &'a Destination,
     texts: Arc<Texts>,
@@ -39,13 +39,13 @@ pub(crate) struct Rows<'a> {
     incidents: Option<IncidentsOfCalls<'a>>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowWriter<'a> {
     /// Makes an empty writer of rows.
-    pub(crate) fn new(source: &'a dyn Source, place: &'a Destination, texts: Arc<Texts>) -> Rows<'a> {
+    pub(crate) fn new(source: &'a dyn Source, place: &'a Destination, texts: Arc<Texts>) -> RowWriter<'a> {
         let session = source.meta().session.as_ref();
         let began = session.map_or(0, |session| session.start_realtime_ns as i64);
         let shift = session.map_or(0, |session| began.wrapping_sub(session.start_monotonic_ns as i64));
-        Rows {
+        RowWriter {
             source,
             place,
             texts,
@@ -170,7 +170,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Visitor for Rows<'_> {
+impl Visitor for RowWriter<'_> {
     fn values(&mut self, _: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
         self.next = values_as_json(self.source, site, returns, bytes).map(String::into_boxed_str);
     }

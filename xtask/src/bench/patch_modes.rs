@@ -64,13 +64,13 @@ impl Drop for Caller {
 
 /// The measurements of one mode and size of batch, in microseconds.
 #[derive(Default)]
-struct Row {
+struct Measurements {
     written: Vec<f64>,
     stopped: Vec<f64>,
     waits: Vec<f64>,
 }
 
-impl Row {
+impl Measurements {
     fn print(&self, text: &mut String, mode: &str, sites: &str) -> Result<()> {
         let middle = |all: &[f64]| match all {
             [] => "0".to_owned(),
@@ -98,7 +98,7 @@ fn time_behind(said: &str, what: &str) -> Option<f64> {
 }
 
 /// Switches the functions of a filter off and on repeatedly.
-fn measure(bench: &Bench, program: &Path, mode: &str, filter: &str, rounds: usize) -> Result<Row> {
+fn measure(bench: &Bench, program: &Path, mode: &str, filter: &str, rounds: usize) -> Result<Measurements> {
     let mut caller = Caller::start(program)?;
     let pid = caller.child.id().to_string();
     let calltap = |arguments: &[&str]| -> Result<String> {
@@ -107,7 +107,7 @@ fn measure(bench: &Bench, program: &Path, mode: &str, filter: &str, rounds: usiz
         Ok(String::from_utf8_lossy(&run.stderr).into_owned())
     };
     calltap(&["attach", "--tracer", "function", "--patch-mode", mode, "-F", filter])?;
-    let mut row = Row::default();
+    let mut row = Measurements::default();
     for _ in 0..rounds {
         for turn in ["--off", "--on"] {
             caller.longest()?;
@@ -142,7 +142,7 @@ pub fn table(bench: &Bench) -> Result<String> {
          | the kernel's stop_machine, 2008 | | | 800 | | |\n"
     );
     let mut caller = Caller::start(&program)?;
-    let mut alone = Row::default();
+    let mut alone = Measurements::default();
     for _ in 0..times {
         caller.longest()?;
         thread::sleep(ALONE);

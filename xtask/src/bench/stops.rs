@@ -33,7 +33,7 @@ impl Drop for Stopped {
 
 /// The measurements, in milliseconds.
 #[derive(Default)]
-struct Row {
+struct Measurements {
     limit: Vec<f64>,
     attach: Vec<f64>,
     detach: Vec<f64>,
@@ -60,10 +60,10 @@ fn time_before(said: &str, what: &str) -> Option<f64> {
     }
 }
 
-fn measure(bench: &Bench, program: &Path, limit: &Path, threads: &str) -> Result<Row> {
+fn measure(bench: &Bench, program: &Path, limit: &Path, threads: &str) -> Result<Measurements> {
     let stopped = Stopped::start(program, threads)?;
     let pid = stopped.0.id().to_string();
-    let mut row = Row::default();
+    let mut row = Measurements::default();
     // An additional first round fills the cache with the program's functions.
     for round in 0..=bench.rounds {
         let mut alone = Command::new(limit);

@@ -3,7 +3,7 @@
 
 use super::{EndedCall, Function, QueryContext, Question};
 use crate::columns::{self, Fitting, Leavable};
-use crate::futures::{End, FutureEvent, Joiner, Role, Row, Rows, Span, Waking};
+use crate::futures::{End, FutureEvent, FutureSums, Joiner, Role, Span, SumsByType, Waking};
 use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
 use crate::values::FormattedValue;
@@ -37,7 +37,7 @@ const LATE: u64 = 2_000_000_000;
 pub struct Futures {
     joiner: Joiner,
     roles: HashMap<Function, Option<u32>>,
-    rows: Rows,
+    rows: SumsByType,
     /// Form of the line written for every future; `None`: sums only.
     lines: Option<super::Form>,
     text: String,
@@ -63,7 +63,7 @@ impl Futures {
         Futures {
             joiner: Joiner::default(),
             roles: HashMap::new(),
-            rows: Rows::default(),
+            rows: SumsByType::default(),
             lines,
             text: String::new(),
             limit,
@@ -92,7 +92,7 @@ impl Futures {
     }
 
     /// Returns the sums of all futures, including those that have not ended.
-    fn all(&self) -> Rows {
+    fn all(&self) -> SumsByType {
         let mut rows = self.rows.clone();
         self.joiner.open().filter(|span| self.is_wanted(span)).for_each(|span| rows.add(span));
         rows
@@ -257,7 +257,7 @@ impl Question for Futures {
         }
         let time = |ticks| duration(known.ns(ticks));
         let has_raised = rows.iter().any(|row| row.ended(End::Raised) > 0);
-        let cells = |row: &&Row| {
+        let cells = |row: &&FutureSums| {
             let mut cells = vec![
                 count(row.futures),
                 count(row.tasks),
@@ -291,7 +291,7 @@ impl Question for Futures {
     }
 
     fn json(&self, known: &QueryContext) -> Value {
-        let row = |row: &&Row| {
+        let row = |row: &&FutureSums| {
             json!({
                 "future": row.name,
                 "futures": row.futures,

@@ -47,7 +47,7 @@ impl Widths {
 
 /// The values of one key.
 #[derive(Default)]
-struct Row {
+struct ValueCounts {
     numbers: BTreeMap<i128, u64>,
     /// Texts, and values that are not integers.
     texts: BTreeMap<String, u64>,
@@ -61,7 +61,7 @@ const TEXTS: usize = 1 << 14;
 /// Maximum number of distinct numbers of a row; further ones count as `(others)`.
 const NUMBERS: usize = 1 << 16;
 
-impl Row {
+impl ValueCounts {
     fn add(&mut self, shown: &FormattedValue, widths: Widths) {
         let number = shown.json.as_i64().map(i128::from).or(shown.json.as_u64().map(i128::from));
         match (number, &shown.json) {
@@ -104,7 +104,7 @@ pub struct Histogram {
     by: By,
     /// Names of the values; none: all.
     items: Vec<String>,
-    rows: HashMap<Key, Row>,
+    rows: HashMap<Key, ValueCounts>,
     around: u64,
 }
 
@@ -115,7 +115,7 @@ impl Histogram {
     }
 
     /// Returns the rows, those with most values first.
-    fn rows<'k>(&'k self, known: &'k QueryContext) -> Vec<(&'k Key, &'k Row)> {
+    fn rows<'k>(&'k self, known: &'k QueryContext) -> Vec<(&'k Key, &'k ValueCounts)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         let name =
             |key: &Key| (known.name(key.0).to_owned(), key.1.clone(), key.2.map(|who| known.word(who)));
@@ -123,7 +123,7 @@ impl Histogram {
         rows
     }
 
-    fn bars(&self, row: &Row, text: &mut String) {
+    fn bars(&self, row: &ValueCounts, text: &mut String) {
         let most = row.numbers.values().chain(row.texts.values()).copied().max().unwrap_or(1);
         let mut line = |label: &str, number: u64| {
             let stars = (u128::from(number) * BAR as u128).div_ceil(u128::from(most)) as usize;
@@ -189,7 +189,7 @@ impl Question for Histogram {
     }
 
     fn json(&self, known: &QueryContext) -> Value {
-        let row = |((function, item, who), row): (&Key, &Row)| {
+        let row = |((function, item, who), row): (&Key, &ValueCounts)| {
             let numbers: Vec<Value> = row
                 .numbers
                 .iter()

@@ -26,8 +26,9 @@ pub enum By {
     Value,
 }
 
+/// The durations of the calls of one function, in one group.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct CallDurations {
     /// Number of calls with a duration.
     timed: u64,
     cut: CutCalls,
@@ -47,7 +48,7 @@ struct Row {
     blocked: BTreeMap<u64, u64>,
 }
 
-impl Row {
+impl CallDurations {
     fn calls(&self) -> u64 {
         self.timed + self.cut.total()
     }
@@ -84,7 +85,7 @@ impl Row {
 pub struct Latency {
     buckets: Buckets,
     by: By,
-    rows: HashMap<(Function, Option<u32>), Row>,
+    rows: HashMap<(Function, Option<u32>), CallDurations>,
     /// Number of calls without a recorded caller: the enclosing traced function counts as their
     /// caller.
     around: u64,
@@ -97,7 +98,7 @@ impl Latency {
     }
 
     /// Returns the rows, largest total time first.
-    fn rows<'k>(&'k self, known: &'k QueryContext) -> Vec<(Function, Option<&'k str>, &'k Row)> {
+    fn rows<'k>(&'k self, known: &'k QueryContext) -> Vec<(Function, Option<&'k str>, &'k CallDurations)> {
         let mut rows: Vec<_> = Vec::new();
         for ((function, who), row) in &self.rows {
             rows.push((*function, self.who(known, *who), row));

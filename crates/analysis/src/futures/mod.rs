@@ -6,12 +6,12 @@
 //! futures the result of the poll is decoded, as far as it reveals the outcome.
 
 mod join;
-mod rows;
+mod sums;
 #[cfg(test)]
 mod tests;
 
 pub use join::Joiner;
-pub use rows::{Row, Rows};
+pub use sums::{FutureSums, SumsByType};
 
 use calltap_names::{dropped, poll};
 use calltap_trace::{FutureValues, Site, SiteId, ThreadId};

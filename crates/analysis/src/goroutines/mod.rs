@@ -60,7 +60,7 @@ type Key = (u32, u64);
 
 /// A goroutine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct Goroutine {
     /// Id of its process.
     pub pid: u32,
     /// Number of the goroutine.
@@ -103,7 +103,7 @@ pub struct States {
 /// A finished list: a tree in depth-first order.
 pub struct Goroutines {
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Goroutine>,
     /// Number of rows cut off by the limit.
     pub cut: u64,
     head: String,
@@ -175,7 +175,7 @@ pub fn collect(
     let mut rows = Vec::new();
     for (key, depth) in tree::in_order(&seen) {
         let seen = &seen[&key];
-        rows.push(Row {
+        rows.push(Goroutine {
             pid: meta.processes.get(key.0 as usize).map_or(0, |process| process.pid),
             number: key.1,
             starter: starter(seen),

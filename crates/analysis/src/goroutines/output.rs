@@ -1,6 +1,6 @@
 //! Writes the goroutines as text, CSV and JSON.
 
-use super::{Goroutines, Row, Starter, States};
+use super::{Goroutine, Goroutines, Starter, States};
 use crate::bytes::push_csv;
 use crate::columns::{self, Fitting, Leavable};
 use crate::head::facts::List;
@@ -57,7 +57,7 @@ impl Goroutines {
         Ok(())
     }
 
-    fn cells(&self, row: &Row, has_states: bool, several: bool) -> Vec<String> {
+    fn cells(&self, row: &Goroutine, has_states: bool, several: bool) -> Vec<String> {
         let mut cells = vec![count(row.calls)];
         if self.timed {
             cells.extend([duration(row.first_ns), duration(row.seen_ns)]);
@@ -95,7 +95,7 @@ impl Goroutines {
 
     /// Returns the beginning, the length and the waits of a goroutine in nanoseconds; none if the
     /// clock does not measure time.
-    fn times(&self, row: &Row) -> [Option<u64>; 3] {
+    fn times(&self, row: &Goroutine) -> [Option<u64>; 3] {
         [Some(row.first_ns), Some(row.seen_ns), row.waited_ns].map(|ns| ns.filter(|_| self.timed))
     }
 

@@ -12,9 +12,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// A row of the list.
+/// A function of the list.
 #[derive(Serialize)]
-struct Row<'a> {
+struct FunctionRow<'a> {
     function: String,
     module: &'a str,
     address: u64,
@@ -89,12 +89,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let row = |function: &'_ Function| (function.is_traceable(), row_name(function, linker_names));
     let mut out = Output::whole(arguments)?;
     if arguments.format().as_deref() == Some("json") {
-        let rows: Vec<Row<'_>> = binary
+        let rows: Vec<FunctionRow<'_>> = binary
             .functions
             .iter()
             .map(|function| {
                 let (traceable, name) = row(function);
-                Row {
+                FunctionRow {
                     function: name,
                     module: &module,
                     address: function.address.0,

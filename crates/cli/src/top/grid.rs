@@ -5,7 +5,7 @@ use super::together::Together;
 use super::view;
 use crate::terminal::key_effect::KeyEffect;
 use crate::terminal::search;
-use calltap_analysis::intervals::{Column, Interval, Row};
+use calltap_analysis::intervals::{Column, FunctionCalls, Interval};
 use calltap_analysis::units::{duration, one_line};
 use calltap_analysis::{ShortNames, fitted};
 use ratatui::Frame;
@@ -100,7 +100,7 @@ impl Grid {
             interval.rows.truncate(self.limit.unwrap_or(usize::MAX));
             interval
         });
-        let is_selected = |row: &Row| {
+        let is_selected = |row: &FunctionCalls| {
             self.selected
                 .as_ref()
                 .is_some_and(|(function, module)| (&row.function, &row.module) == (function, module))
@@ -112,7 +112,7 @@ impl Grid {
         }
     }
 
-    fn rows(&self) -> &[Row] {
+    fn rows(&self) -> &[FunctionCalls] {
         self.shown.as_ref().map_or(&[], |interval| &interval.rows)
     }
 
@@ -202,7 +202,7 @@ impl Grid {
         let (widths, room) = self.widths(middle.width);
         let rows: Vec<widgets::Row<'_>> = match &self.shown {
             Some(interval) => {
-                let name = |row: &Row| match &self.short {
+                let name = |row: &FunctionCalls| match &self.short {
                     Some(short) => fitted(&short.of(&row.function), room),
                     None => row.function.clone(),
                 };
@@ -251,7 +251,7 @@ impl Grid {
     }
 }
 
-fn line(interval: &Interval, row: &Row, name: &str, state: State) -> widgets::Row<'static> {
+fn line(interval: &Interval, row: &FunctionCalls, name: &str, state: State) -> widgets::Row<'static> {
     let cells = [
         view::rate(interval, row),
         view::known(row, duration(row.avg_ns)),

@@ -179,9 +179,9 @@ fn show_intervals(
 
 /// Returns rows of functions: name, number of calls, and time of each call.
 #[cfg(test)]
-fn rows_of(functions: &[(&str, u64, u64)]) -> Vec<calltap_analysis::intervals::Row> {
-    let row =
-        |((function, calls, avg_ns), site): (&(&str, u64, u64), u32)| calltap_analysis::intervals::Row {
+fn rows_of(functions: &[(&str, u64, u64)]) -> Vec<calltap_analysis::intervals::FunctionCalls> {
+    let row = |((function, calls, avg_ns), site): (&(&str, u64, u64), u32)| {
+        calltap_analysis::intervals::FunctionCalls {
             function: (*function).to_owned(),
             module: "app".into(),
             sites: vec![calltap_trace::SiteId(site)],
@@ -191,6 +191,7 @@ fn rows_of(functions: &[(&str, u64, u64)]) -> Vec<calltap_analysis::intervals::R
             max_ns: *avg_ns,
             total_ns: calls * avg_ns,
             is_partial: false,
-        };
+        }
+    };
     functions.iter().zip(1..).map(row).collect()
 }

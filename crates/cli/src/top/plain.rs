@@ -5,7 +5,7 @@ use super::intervals::Intervals;
 use super::switches::Switches;
 use super::view::{self, heading};
 use anyhow::Result;
-use calltap_analysis::intervals::{Interval, Row};
+use calltap_analysis::intervals::{FunctionCalls, Interval};
 use calltap_analysis::units::one_line;
 use calltap_session::SessionOutcome;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn block(mut interval: Interval, switches: &Switches, show: &Show) -> Result<()>
 /// are lower bounds, and averages are null if no call ended.
 fn object(interval: &Interval, switches: &Switches, limit: Option<usize>) -> Value {
     let (status, shown) = (switches.status(), limit.unwrap_or(usize::MAX).min(interval.rows.len()));
-    let row = |row: &Row| {
+    let row = |row: &FunctionCalls| {
         let of_ended = |ns: u64| (row.ended > 0).then_some(ns);
         json!({
             "function": row.function, "module": row.module, "state": switches.state(row).word(),
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_block_is_a_heading_titles_and_words_in_columns() {
-        let row = |function: &str, calls, avg_ns| Row {
+        let row = |function: &str, calls, avg_ns| FunctionCalls {
             function: function.into(),
             module: "my app".into(),
             sites: vec![SiteId(calls as u32)],

@@ -1,7 +1,7 @@
 //! The state shared by the thread that watches a process and the one that displays it: requested
 //! switches, and the present state of functions.
 
-use calltap_analysis::intervals::{Interval, Row};
+use calltap_analysis::intervals::{FunctionCalls, Interval};
 use calltap_session::{Controls, Spent};
 use calltap_trace::SiteId;
 use std::collections::HashSet;
@@ -118,7 +118,7 @@ impl Switches {
     }
 
     /// Returns the state of a row's function.
-    pub fn state(&self, row: &Row) -> State {
+    pub fn state(&self, row: &FunctionCalls) -> State {
         self.state_of(&row.sites)
     }
 
@@ -151,7 +151,7 @@ impl Switches {
     }
 
     /// Requests that a function be switched: off if it is on, else on.
-    pub fn toggle(&self, row: &Row) {
+    pub fn toggle(&self, row: &FunctionCalls) {
         self.switch(&row.sites, self.state(row) != State::On);
     }
 
@@ -199,9 +199,14 @@ impl Switches {
 mod tests {
     use super::*;
 
-    fn row(sites: &[u32]) -> Row {
+    fn row(sites: &[u32]) -> FunctionCalls {
         let sites = sites.iter().map(|site| SiteId(*site)).collect();
-        Row { function: "f".to_owned(), module: "app".to_owned(), sites, ..Row::default() }
+        FunctionCalls {
+            function: "f".to_owned(),
+            module: "app".to_owned(),
+            sites,
+            ..FunctionCalls::default()
+        }
     }
 
     #[test]
@@ -230,7 +235,7 @@ mod tests {
     #[test]
     fn function_disabled_during_interval_is_marked_in_that_interval_only() {
         let switches = Switches::new(1);
-        let marked = |rows: Vec<Row>| {
+        let marked = |rows: Vec<FunctionCalls>| {
             let interval =
                 switches.marked(Some(Interval { rows, ..Interval::default() })).unwrap_or_default();
             interval.rows.iter().map(|row| row.is_partial).collect::<Vec<_>>()

@@ -2,7 +2,7 @@
 
 use super::switches::{State, Switches};
 use super::view;
-use calltap_analysis::intervals::{Interval, Row};
+use calltap_analysis::intervals::{FunctionCalls, Interval};
 use calltap_trace::SiteId;
 use std::collections::HashMap;
 
@@ -60,14 +60,14 @@ impl<'a> Together<'a> {
         if let Some(at) = self.chosen {
             return self.newest[at].clone();
         }
-        let (mut sum, mut rows) = (Interval::default(), HashMap::<Name, Row>::new());
+        let (mut sum, mut rows) = (Interval::default(), HashMap::<Name, FunctionCalls>::new());
         let known = self.newest.iter().flatten();
         for interval in known.clone() {
             sum.length_ns = sum.length_ns.max(interval.length_ns);
             sum.events += interval.events;
             sum.lost += interval.lost;
             for row in &interval.rows {
-                let all = rows.entry(name(row)).or_insert_with(|| Row {
+                let all = rows.entry(name(row)).or_insert_with(|| FunctionCalls {
                     sites: Vec::new(),
                     calls: 0,
                     ended: 0,
@@ -109,7 +109,7 @@ impl<'a> Together<'a> {
 
     /// Returns the state of a function. In all processes together it is on only if it is on in
     /// each.
-    pub fn state(&self, row: &Row) -> State {
+    pub fn state(&self, row: &FunctionCalls) -> State {
         if let Some(at) = self.chosen {
             return self.switches[at].state(row);
         }
@@ -122,7 +122,7 @@ impl<'a> Together<'a> {
     }
 
     /// Requests that a function be switched, in all displayed processes.
-    pub fn toggle(&self, row: &Row) {
+    pub fn toggle(&self, row: &FunctionCalls) {
         if let Some(at) = self.chosen {
             return self.switches[at].toggle(row);
         }
@@ -130,19 +130,19 @@ impl<'a> Together<'a> {
         self.of(row).for_each(|(switches, sites)| switches.switch(sites, on));
     }
 
-    fn of(&self, row: &Row) -> impl Iterator<Item = (&'a Switches, &[SiteId])> {
+    fn of(&self, row: &FunctionCalls) -> impl Iterator<Item = (&'a Switches, &[SiteId])> {
         let all = self.sites.get(&name(row)).into_iter().flatten();
         all.map(|(at, sites)| (&self.switches[*at], sites.as_slice()))
     }
 }
 
-fn name(row: &Row) -> Name {
+fn name(row: &FunctionCalls) -> Name {
     (row.function.clone(), row.module.clone())
 }
 
 /// Returns the mean time of the ended calls of both rows.
-fn mean(a: &Row, b: &Row) -> u64 {
-    let time = |row: &Row| u128::from(row.avg_ns) * u128::from(row.ended);
+fn mean(a: &FunctionCalls, b: &FunctionCalls) -> u64 {
+    let time = |row: &FunctionCalls| u128::from(row.avg_ns) * u128::from(row.ended);
     let count = u128::from(a.ended) + u128::from(b.ended);
     (time(a) + time(b)).checked_div(count).map_or(0, |mean| mean as u64)
 }

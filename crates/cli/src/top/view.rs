@@ -1,7 +1,7 @@
 //! Texts that the screen and the plain table share.
 
 use super::switches::Status;
-use calltap_analysis::intervals::{Interval, Row};
+use calltap_analysis::intervals::{FunctionCalls, Interval};
 use calltap_analysis::units::{count, counted, one_line};
 use std::collections::BTreeSet;
 
@@ -58,23 +58,23 @@ fn share(cost: f64) -> String {
 
 /// Returns a function's calls per second; `>6.0` if the function was disabled for a part of the
 /// interval.
-pub fn rate(interval: &Interval, row: &Row) -> String {
+pub fn rate(interval: &Interval, row: &FunctionCalls) -> String {
     at_least(row, interval.rate(row.calls))
 }
 
 /// Returns the percentage of the interval that was spent in a function; `>6.0` if the function was
 /// disabled for a part of the interval.
-pub fn share_of_time(interval: &Interval, row: &Row) -> String {
+pub fn share_of_time(interval: &Interval, row: &FunctionCalls) -> String {
     at_least(row, interval.percent(row.total_ns))
 }
 
 /// Returns a text about the durations of a function's calls, or `-` if no call ended: those that
 /// are open, or whose ends are not recorded, have none.
-pub fn known(row: &Row, text: String) -> String {
+pub fn known(row: &FunctionCalls, text: String) -> String {
     if row.ended == 0 { UNKNOWN.to_owned() } else { text }
 }
 
-fn at_least(row: &Row, number: f64) -> String {
+fn at_least(row: &FunctionCalls, number: f64) -> String {
     match row.is_partial {
         true if row.calls == 0 && number == 0.0 => UNKNOWN.to_owned(),
         true => format!(">{number:.1}"),

@@ -329,7 +329,7 @@ mod tests {
     use crate::tui::screen_data::Live;
     use calltap_analysis::MemorySource;
     use calltap_analysis::explore::Explorer;
-    use calltap_analysis::intervals::{Interval, Row};
+    use calltap_analysis::intervals::{FunctionCalls, Interval};
     use calltap_analysis::timeline::Limits;
     use calltap_trace::{Batch, Event, EventKind, Site, Thread, ThreadId};
     use ratatui::Terminal;
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_function_of_a_process_can_be_switched() {
-        let row = |site: u32, function: &str, calls| Row {
+        let row = |site: u32, function: &str, calls| FunctionCalls {
             function: function.into(),
             module: "app".into(),
             sites: vec![SiteId(site)],
@@ -466,7 +466,7 @@ mod tests {
             avg_ns: 10,
             max_ns: 20,
             total_ns: 10 * calls,
-            ..Row::default()
+            ..FunctionCalls::default()
         };
         let rows = vec![row(1, "parse", 5), row(2, "send", 50)];
         let interval = Interval { length_ns: 1_000_000_000, events: 110, lost: 0, rows };

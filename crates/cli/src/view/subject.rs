@@ -144,7 +144,7 @@ impl Subject for Process {
     fn live(&self, _: &Query<'_>) -> Result<Option<Value>, Refusal> {
         let (switches, status) = (&self.seen.switches, self.seen.switches.status());
         let interval = self.seen.interval().unwrap_or_default();
-        let row = |row: &calltap_analysis::intervals::Row| {
+        let row = |row: &calltap_analysis::intervals::FunctionCalls| {
             let f = row.sites.first().map_or(0, |site| site.0);
             let state = match switches.state(row) {
                 State::On => "on",

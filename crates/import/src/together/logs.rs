@@ -1,7 +1,7 @@
 //! Writes the kernel's records of threads other than calls, in the times of the output file.
 
 use super::clocks::Timeline;
-use super::tables::{Part, Row, Tables};
+use super::tables::{OutputThread, Part, Tables};
 use super::{Recording, Refused};
 use calltap_trace::{
     Incident, KernelLog, RunState, Switch, SystemCall, ThreadId, TraceReader, TraceWriter, Waking,
@@ -34,7 +34,7 @@ struct Parts<'r> {
     recordings: &'r [Recording],
     timeline: &'r Timeline,
     tables: &'r Tables,
-    row: &'r Row,
+    row: &'r OutputThread,
 }
 
 impl Parts<'_> {

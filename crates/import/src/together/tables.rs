@@ -42,7 +42,7 @@ pub(super) struct Part {
 }
 
 /// A thread of the output file.
-pub(super) struct Row {
+pub(super) struct OutputThread {
     pub(super) thread: Thread,
     /// Time of its first event.
     first: u64,
@@ -61,7 +61,7 @@ pub(super) struct Row {
 pub(super) struct Tables {
     pub(super) tracers: Vec<TracerInfo>,
     processes: Vec<Process>,
-    pub(super) threads: Vec<Row>,
+    pub(super) threads: Vec<OutputThread>,
     modules: Vec<Module>,
     sites: Vec<Site>,
     /// Maps of ids, by recording.
@@ -175,7 +175,7 @@ impl Tables {
             let span = reader.thread_span(own.thread).unwrap_or((0, 0));
             let [first, last] = [span.0, span.1].map(|at| timeline.ticks(recording, at));
             let thread = Thread { id, process, ..thread.clone() };
-            self.threads.push(Row { thread, first, last, own, beside: None, is_nested: false });
+            self.threads.push(OutputThread { thread, first, last, own, beside: None, is_nested: false });
             self.ids[recording].threads.push(Some(id));
         }
     }
@@ -217,7 +217,14 @@ impl Tables {
                 _ => {
                     let id = ThreadId(self.threads.len() as u32);
                     let thread = Thread { id, process, ..thread.clone() };
-                    self.threads.push(Row { thread, first: 0, last: 0, own, beside: None, is_nested: false });
+                    self.threads.push(OutputThread {
+                        thread,
+                        first: 0,
+                        last: 0,
+                        own,
+                        beside: None,
+                        is_nested: false,
+                    });
                     Some(id)
                 }
             };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// The futures of a type. Times are in ticks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Row {
+pub struct FutureSums {
     /// Name of the type.
     pub name: String,
     /// Number of futures.
@@ -34,25 +34,26 @@ pub struct Row {
     pub longest_life: u64,
 }
 
-impl Row {
+impl FutureSums {
     /// Returns the number of futures that ended in this way.
     pub fn ended(&self, how: End) -> u64 {
         self.ends.get(&how).copied().unwrap_or(0)
     }
 }
 
-/// Rows by the name of the type.
+/// Sums by the name of the type.
 #[derive(Clone, Debug, Default)]
-pub struct Rows(HashMap<String, Row>);
+pub struct SumsByType(HashMap<String, FutureSums>);
 
-impl Rows {
+impl SumsByType {
     /// Adds a span.
     pub fn add(&mut self, span: &Span) {
         let row = match self.0.get_mut(&span.name) {
             Some(row) => row,
-            None => {
-                self.0.entry(span.name.clone()).or_insert(Row { name: span.name.clone(), ..Row::default() })
-            }
+            None => self
+                .0
+                .entry(span.name.clone())
+                .or_insert(FutureSums { name: span.name.clone(), ..FutureSums::default() }),
         };
         row.futures += 1;
         row.tasks += u64::from(span.task.is_some());
@@ -69,8 +70,8 @@ impl Rows {
     }
 
     /// Returns the rows, most time in polls first.
-    pub fn sorted(&self) -> Vec<&Row> {
-        let mut rows: Vec<&Row> = self.0.values().collect();
+    pub fn sorted(&self) -> Vec<&FutureSums> {
+        let mut rows: Vec<&FutureSums> = self.0.values().collect();
         rows.sort_by(|a, b| b.busy.cmp(&a.busy).then_with(|| a.name.cmp(&b.name)));
         rows
     }
