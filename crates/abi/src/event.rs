@@ -153,7 +153,7 @@ pub const CLOCK_BITS: u32 = 24;
 /// Bytes of stack in which the positions of events differ.
 pub const WINDOW: u64 = 1 << POSITION_BITS << 3;
 /// Bits of an event's position, which counts in units of 8 bytes.
-pub const POSITION_BITS: u32 = 15;
+const POSITION_BITS: u32 = 15;
 /// Bit offset of the position.
 const POSITION_AT: u32 = 25;
 /// Bits of the position that are xored with the same bits of the stub region's address.

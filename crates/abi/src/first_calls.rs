@@ -26,7 +26,7 @@ pub const IN_PAGE: usize = PAGE / size_of::<Record>();
 /// Minimal number of records at the start.
 pub const AT_START: usize = 10_000;
 /// Maximum number of pages of records: more than can be converted before recording stops.
-pub const PAGES: usize = 512;
+const PAGES: usize = 512;
 /// Maximum number of records.
 pub const RECORDS: usize = PAGES * IN_PAGE;
 /// Bytes of the buckets.
@@ -70,7 +70,7 @@ pub struct Record {
 const _: () = assert!(size_of::<Record>() == 16 && BUCKETS_SIZE == PAGE);
 
 /// Returns the bucket of a call.
-pub const fn bucket(ip: u64) -> usize {
+pub(crate) const fn bucket(ip: u64) -> usize {
     (ip.wrapping_mul(GOLDEN) >> (64 - BITS)) as usize
 }
 

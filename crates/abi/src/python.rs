@@ -60,7 +60,7 @@ pub mod phase {
 
 /// Code object of an entry that is not found any more: a new one has taken its place, as other
 /// arguments of the function are read. No object has this address.
-pub const RETIRED: u64 = 1;
+const RETIRED: u64 = 1;
 /// Site of an entry that was never selected.
 pub const NO_SITE: u32 = u32::MAX;
 /// Maximum number of changes of the filter for which a function that is being introduced is decided

@@ -45,7 +45,7 @@ pub fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) ->
 }
 
 /// Returns the calls of each node together with those of all nodes below it.
-pub fn widths_by_calls(paths: &Paths) -> Vec<u64> {
+pub(crate) fn widths_by_calls(paths: &Paths) -> Vec<u64> {
     let mut calls: Vec<u64> = paths.nodes.iter().map(|node| node.calls).collect();
     for at in (1..calls.len()).rev() {
         calls[paths.nodes[at].parent as usize] += calls[at];

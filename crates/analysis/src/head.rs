@@ -22,7 +22,7 @@ pub struct Lost {
 
 impl Lost {
     /// Sums the losses in the threads' totals.
-    pub fn of_threads(source: &dyn Source) -> Self {
+    pub(crate) fn of_threads(source: &dyn Source) -> Self {
         source.meta().loss.iter().fold(Self::default(), |sum, loss| Self {
             entries: sum.entries.saturating_add(loss.lost_entries),
             exits: sum.exits.saturating_add(loss.lost_exits),
@@ -187,7 +187,7 @@ fn of_kernel(source: &dyn Source) -> String {
 }
 
 /// Returns a line about parts of the file that could not be read, if there are any.
-pub fn damage(totals: &Totals) -> String {
+pub(crate) fn damage(totals: &Totals) -> String {
     match &totals.first_damage {
         Some(first) => {
             let parts = counted(totals.damaged, "part");

@@ -32,7 +32,7 @@ impl<'a> Names<'a> {
     }
 
     /// Makes names that are shortened to what distinguishes them; linker symbols stay whole.
-    pub fn short(meta: &'a Meta, linker_names: bool) -> Self {
+    pub(crate) fn short(meta: &'a Meta, linker_names: bool) -> Self {
         let names = Self::new(meta, linker_names);
         if !linker_names {
             let full: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();

@@ -38,7 +38,7 @@ pub struct Off {
 
 impl Off {
     /// Makes a value in which all time is unknown.
-    pub const fn unknown(unknown: u64) -> Off {
+    pub(crate) const fn unknown(unknown: u64) -> Off {
         Off { runnable: 0, blocked: 0, unknown, tracing: 0 }
     }
 

@@ -150,7 +150,7 @@ impl Paths {
     }
 
     /// Makes a tree that also sums off-CPU time, if `is_recorded`.
-    pub fn switching(limit: usize, is_recorded: bool) -> Self {
+    pub(crate) fn switching(limit: usize, is_recorded: bool) -> Self {
         Self { offs: is_recorded.then(Vec::new), ..Self::new(limit) }
     }
 
@@ -308,7 +308,7 @@ pub struct Children {
 
 impl Children {
     /// Returns the children of `count` nodes, whose parents precede them; node 0 is the root.
-    pub fn new(count: usize, parent: impl Fn(usize) -> u32) -> Children {
+    pub(crate) fn new(count: usize, parent: impl Fn(usize) -> u32) -> Children {
         let mut ends = vec![0u32; count + 1];
         for node in 1..count {
             ends[parent(node) as usize + 1] += 1;
@@ -435,7 +435,7 @@ pub fn collect(
 }
 
 /// Reads all events as [`collect`] does, and passes ended calls with their nodes to `each`.
-pub fn collect_each(
+pub(crate) fn collect_each(
     source: &dyn Source,
     limit: usize,
     by_thread: bool,

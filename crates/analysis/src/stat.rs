@@ -50,7 +50,7 @@ pub enum SortKey {
 
 impl SortKey {
     /// The names that `from_str` parses.
-    pub const NAMES: &[&str] = &["calls", "total", "avg", "max", "function"];
+    pub(crate) const NAMES: &[&str] = &["calls", "total", "avg", "max", "function"];
 }
 
 impl FromStr for SortKey {

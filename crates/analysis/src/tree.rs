@@ -169,12 +169,12 @@ pub struct Open {
 impl Stack {
     /// Makes the stack of a thread whose context switches are known, in ticks;
     /// [`add_switches`](Self::add_switches) adds more.
-    pub fn switching(switches: &[Switch]) -> Stack {
+    pub(crate) fn switching(switches: &[Switch]) -> Stack {
         Stack { offs: Offs::new(switches), ..Stack::default() }
     }
 
     /// Appends context switches, before the events of their time arrive.
-    pub fn add_switches(&mut self, switches: &[Switch]) {
+    pub(crate) fn add_switches(&mut self, switches: &[Switch]) {
         self.offs.add(switches);
     }
 
@@ -205,13 +205,13 @@ impl Stack {
 
     /// Whether a return of `site` that claims to end `pops` calls ends the innermost open one, at a
     /// known time.
-    pub fn is_ended_by(&self, site: SiteId, pops: u32) -> bool {
+    pub(crate) fn is_ended_by(&self, site: SiteId, pops: u32) -> bool {
         self.calls.exit(site, pops).is_some_and(|closing| self.calls.is_innermost_known(&closing))
     }
 
     /// Processes the thread's next event. The caller must have made `event.site` valid.
     #[inline(always)]
-    pub fn feed<V: Visitor>(
+    pub(crate) fn feed<V: Visitor>(
         &mut self,
         thread: ThreadId,
         event: &Event,

@@ -37,15 +37,15 @@ pub fn counted(number: u64, noun: &str) -> String {
 }
 
 /// Maximum number of names in a list.
-pub const MAX_NAMES: usize = 5;
+pub(crate) const MAX_NAMES: usize = 5;
 
 /// Names the first five: `a, b, c, d, e and 7 more`.
-pub fn first_names<T: AsRef<str>>(names: &[T]) -> String {
+pub(crate) fn first_names<T: AsRef<str>>(names: &[T]) -> String {
     first_of(names, names.len() as u64)
 }
 
 /// Names the first five of `all`, some of which have no name in the list.
-pub fn first_of<T: AsRef<str>>(names: &[T], all: u64) -> String {
+pub(crate) fn first_of<T: AsRef<str>>(names: &[T], all: u64) -> String {
     let first: Vec<&str> = names.iter().take(MAX_NAMES).map(AsRef::as_ref).collect();
     let shown = one_line(&first.join(", ")).into_owned();
     match all.saturating_sub(first.len() as u64) {

@@ -48,7 +48,7 @@ pub fn read(
 
 /// Returns the results of a call that has returned without them: a tail call entered the function,
 /// which returned for its caller, or there was no room for the values.
-pub fn unknown_results(captured: &Captured) -> Vec<FormattedValue> {
+pub(crate) fn unknown_results(captured: &Captured) -> Vec<FormattedValue> {
     let unknown = |value: &calltap_trace::Value| FormattedValue {
         name: value.name.clone(),
         text: "?".to_owned(),
@@ -91,7 +91,7 @@ pub(crate) fn list(arguments: &[FormattedValue]) -> String {
 }
 
 /// Formats results as `ret=3`, with the value's name if it is not the return value.
-pub fn results(results: &[FormattedValue]) -> String {
+pub(crate) fn results(results: &[FormattedValue]) -> String {
     let one = |FormattedValue { name, text, .. }: &FormattedValue| match name.as_str() {
         "retval" | "fpretval" => format!("ret={text}"),
         name => format!("{name}={text}"),

@@ -60,7 +60,7 @@ fn add(size: usize) -> &'static Watched {
 
 impl Watched {
     /// Whether the file was truncated, so that some of the mapping is zeros.
-    pub fn is_truncated(&self) -> bool {
+    pub(crate) fn is_truncated(&self) -> bool {
         self.truncated.load(Acquire)
     }
 

@@ -92,7 +92,7 @@ impl Rates {
 
     /// Counts an entry of this function that the entry of another function followed.
     #[inline(always)]
-    pub fn count_calling(&self, site: SiteId) {
+    pub(crate) fn count_calling(&self, site: SiteId) {
         if let Some(place) = self.calling.get(site.0 as usize) {
             place.store(place.load(Relaxed).wrapping_add(1), Relaxed);
         }
@@ -105,12 +105,12 @@ impl Rates {
     }
 
     /// Whether all written events are to be counted.
-    pub fn are_wanted(&self) -> bool {
+    pub(crate) fn are_wanted(&self) -> bool {
         self.wanted.load(Acquire)
     }
 
     /// Notes that all written events are counted.
-    pub fn are_complete(&self) {
+    pub(crate) fn are_complete(&self) {
         self.wanted.store(false, Release);
     }
 }

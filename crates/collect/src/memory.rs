@@ -32,7 +32,7 @@ const VERSIONS: [Version; 2] = [
 ];
 
 /// Returns the available bytes according to the kernel; `u64::MAX` where it does not tell.
-pub fn available() -> u64 {
+pub(crate) fn available() -> u64 {
     available_in(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
 }
 

@@ -54,12 +54,12 @@ pub struct SwitchedOff {
 
 impl SwitchedOff {
     /// Whether some of the functions may have been disabled before `ticks`.
-    pub fn has_begun_before(&self, ticks: u64) -> bool {
+    pub(crate) fn has_begun_before(&self, ticks: u64) -> bool {
         self.began.get().is_some_and(|began| *began < ticks)
     }
 
     /// Returns when all functions were disabled, if that was before `ticks`.
-    pub fn ended_before(&self, ticks: u64) -> Option<u64> {
+    pub(crate) fn ended_before(&self, ticks: u64) -> Option<u64> {
         self.ended.get().copied().filter(|ended| *ended < ticks)
     }
 }

@@ -205,7 +205,7 @@ impl<'a> Output<'a> {
     }
 
     /// Describes Python functions before their events.
-    pub fn introducing(self, shared: &'a Shared) -> Output<'a> {
+    pub(crate) fn introducing(self, shared: &'a Shared) -> Output<'a> {
         Output { introductions: Some(Introductions::new(shared)), ..self }
     }
 

@@ -142,7 +142,7 @@ fn place_of(frame: Frame) -> u64 {
 
 /// Returns the frame to which an event belongs.
 #[inline(always)]
-pub fn frame_of(raw: RawEvent) -> Frame {
+pub(crate) fn frame_of(raw: RawEvent) -> Frame {
     raw.slot << SLOT | u64::from(raw.site().0)
 }
 
@@ -162,13 +162,13 @@ fn is_tail(code: u32) -> bool {
 
 /// Whether [`OpenCalls::pair_graph`] encodes events of this code.
 #[inline(always)]
-pub fn is_graph(code: u32) -> bool {
+pub(crate) fn is_graph(code: u32) -> bool {
     GRAPH >> code & 1 != 0
 }
 
 impl OpenCalls {
     /// Creates an empty stack of calls. `placed`: events have whole slots.
-    pub fn new(placed: bool) -> OpenCalls {
+    pub(crate) fn new(placed: bool) -> OpenCalls {
         let frames = vec![BOTTOM];
         OpenCalls {
             frames,
@@ -184,7 +184,7 @@ impl OpenCalls {
 
     /// Creates an empty stack of calls that all lie on one stack, with slots counted from its
     /// beginning.
-    pub fn on_one_stack() -> OpenCalls {
+    pub(crate) fn on_one_stack() -> OpenCalls {
         OpenCalls { own: OwnStack::ONLY, ..OpenCalls::new(true) }
     }
 
@@ -215,7 +215,7 @@ impl OpenCalls {
     /// another event in front of it. Returns the number of events encoded, and how many of them are
     /// returns. `event` reads one word. None is encoded behind a nonlocal exit.
     #[inline(always)]
-    pub fn pair_graph<T>(
+    pub(crate) fn pair_graph<T>(
         &mut self,
         words: &[T],
         event: impl Fn(&T) -> RawEvent,
@@ -276,7 +276,7 @@ impl OpenCalls {
     }
 
     /// Whether the event shows that calls ended which did not record their return.
-    pub fn is_evidence(&self, raw: RawEvent) -> bool {
+    pub(crate) fn is_evidence(&self, raw: RawEvent) -> bool {
         let frame = frame_of(raw);
         match raw.code() {
             code::EXIT => self.frames[self.depth] != frame,
@@ -294,7 +294,7 @@ impl OpenCalls {
 
     /// Removes the newest calls that a call without a return, whose slot is known, proves to have
     /// ended. Returns their number.
-    pub fn leave_before_call(&mut self, raw: RawEvent) -> u32 {
+    pub(crate) fn leave_before_call(&mut self, raw: RawEvent) -> u32 {
         let left = self.left_by(frame_of(raw), code::ENTRY);
         self.depth -= left;
         left as u32

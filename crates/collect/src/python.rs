@@ -27,12 +27,12 @@ const _: () = assert!(
 );
 
 /// Kind of the sites of Python functions.
-pub const KIND: &str = "python";
+const KIND: &str = "python";
 /// Path of the module to which they belong in a trace.
 pub const MODULE: &str = "[python]";
 
 /// The functions that were not described yet.
-pub struct Introductions<'a> {
+pub(crate) struct Introductions<'a> {
     shared: &'a Shared,
     /// Number of entries that were looked at.
     seen: usize,
@@ -46,13 +46,13 @@ pub struct Introductions<'a> {
 
 impl<'a> Introductions<'a> {
     /// Creates a list in which no function was described.
-    pub fn new(shared: &'a Shared) -> Introductions<'a> {
+    pub(crate) fn new(shared: &'a Shared) -> Introductions<'a> {
         let (filling, unselected) = (Vec::new(), Vec::new());
         Introductions { shared, seen: 0, filling, unselected, selection: None }
     }
 
     /// Returns the record that describes new functions.
-    pub fn describe_new(&mut self) -> Option<Record> {
+    pub(crate) fn describe_new(&mut self) -> Option<Record> {
         let table = self.shared.python()?;
         let selection = table.header.selection.load(Acquire);
         let is_settled = selection & phase::MASK == phase::SETTLED;

@@ -161,12 +161,12 @@ impl Default for Cursor {
 
 impl Cursor {
     /// Returns the time of the newest event that was read.
-    pub fn last_ticks(&self) -> u64 {
+    pub(crate) fn last_ticks(&self) -> u64 {
         self.last.max(self.sparse.start)
     }
 
     /// Returns the time of the next event, if it is there.
-    pub fn next_ticks(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) -> Option<u64> {
+    pub(crate) fn next_ticks(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) -> Option<u64> {
         if sparse {
             // A block begins with a whole reading of the clock.
             let start = chunk.get(self.offset / 8).filter(|_| self.offset.is_multiple_of(SPARSE_BLOCK))?;
@@ -178,7 +178,7 @@ impl Cursor {
     }
 
     /// Returns the next event, if it is there, without its parent.
-    pub fn next_event(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8]) -> Option<RawEvent> {
+    pub(crate) fn next_event(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8]) -> Option<RawEvent> {
         let words = chunk[self.offset / 8..].iter().map(|word| word.load(Relaxed));
         let mut context = self.context;
         for word in words.take_while(|word| *word != 0) {
@@ -198,17 +198,17 @@ impl Cursor {
     }
 
     /// Whether the chunk is read to its end.
-    pub fn at_end(&self) -> bool {
+    pub(crate) fn at_end(&self) -> bool {
         self.offset >= CHUNK_LIMIT + 8 * OWED * usize::from(self.owed)
     }
 
     /// Moves to the start of the next chunk.
-    pub fn next_chunk(&mut self) {
+    pub(crate) fn next_chunk(&mut self) {
         self.offset = CHUNK_DATA;
     }
 
     /// Skips a slot that stays empty, as its writer never completes the event. It held one event.
-    pub fn skip_hole(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) {
+    pub(crate) fn skip_hole(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) {
         self.owed = false;
         let (at, half) = (self.offset / 8, self.offset % 8 / 4);
         let low = (chunk[at].load(Relaxed) >> (32 * half)) as u32;
@@ -226,7 +226,7 @@ impl Cursor {
     }
 
     /// Whether there are words between the empty slot at the cursor and `end`.
-    pub fn more_behind(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], end: usize) -> bool {
+    pub(crate) fn more_behind(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], end: usize) -> bool {
         let end = (end / 8).min(CHUNK_SIZE / 8);
         chunk[(self.offset / 8 + 1).min(end)..end].iter().any(|word| word.load(Relaxed) != 0)
     }
@@ -237,7 +237,7 @@ impl Cursor {
     }
 
     /// Reads like [`Cursor::read`], and adds the words to `copy`.
-    pub fn read_copying(
+    pub(crate) fn read_copying(
         &mut self,
         chunk: &[AtomicU64; CHUNK_SIZE / 8],
         mut copy: Option<&mut Vec<u64>>,
@@ -406,7 +406,7 @@ impl Cursor {
     }
 
     /// Reads the 4-byte words of the sparse clock until the end of the chunk or an empty slot.
-    pub fn read_sparse(&mut self, chunk: &[AtomicU32; CHUNK_SIZE / 4], sink: &mut impl Sink) {
+    pub(crate) fn read_sparse(&mut self, chunk: &[AtomicU32; CHUNK_SIZE / 4], sink: &mut impl Sink) {
         while self.offset < CHUNK_LIMIT {
             let at = self.offset / 4;
             let word = chunk[at].load(Relaxed);
@@ -445,7 +445,7 @@ impl Cursor {
     }
 
     /// Hands out the events that wait for the next block, which may never come.
-    pub fn flush_sparse(&mut self, sink: &mut impl Sink) {
+    pub(crate) fn flush_sparse(&mut self, sink: &mut impl Sink) {
         let start = self.sparse.start;
         self.sparse.flush(start, sink);
     }

@@ -327,12 +327,12 @@ impl Reader {
     }
 
     /// Returns the time of the newest event that was read.
-    pub fn last_ticks(&self) -> u64 {
+    pub(crate) fn last_ticks(&self) -> u64 {
         self.cursor.last_ticks()
     }
 
     /// Whether calls are open, or events held back, as far as the thread is read.
-    pub fn has_open_calls(&self) -> bool {
+    pub(crate) fn has_open_calls(&self) -> bool {
         !self.open.is_empty() || self.switching.holds_events() || self.waiting_events() > 0
     }
 

@@ -200,7 +200,7 @@ impl Shared {
     }
 
     /// Whether two entries are of one process.
-    pub fn is_same_process(&self, one: u32, other: u32) -> bool {
+    pub(crate) fn is_same_process(&self, one: u32, other: u32) -> bool {
         let of = |index| {
             let entry = self.process(index)?;
             Some((entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed)))
@@ -244,7 +244,7 @@ impl Shared {
     }
 
     /// Returns a chunk as 4-byte words, header included.
-    pub fn chunk_halves(&self, index: u32) -> Option<&[AtomicU32; CHUNK_SIZE / 4]> {
+    pub(crate) fn chunk_halves(&self, index: u32) -> Option<&[AtomicU32; CHUNK_SIZE / 4]> {
         self.at(self.chunk_offset(index)?)
     }
 
@@ -306,7 +306,7 @@ impl Shared {
     }
 
     /// Adds a program and returns its number.
-    pub fn add_program(&self, words: &[u64]) -> Option<u16> {
+    pub(crate) fn add_program(&self, words: &[u64]) -> Option<u16> {
         let number = self.control().programs.load(Acquire).max(1);
         let program = self.program(number).filter(|program| words.len() <= program.len())?;
         let offset = PROGRAMS_AT + number as usize * size_of::<Program>();
@@ -365,7 +365,7 @@ impl Shared {
     }
 
     /// Puts a drained thread entry on the free list.
-    pub fn free_thread(&self, index: u32) {
+    pub(crate) fn free_thread(&self, index: u32) {
         if let Some(entry) = self.thread(index) {
             push(&self.control().thread_free, index, &entry.next_free);
         }

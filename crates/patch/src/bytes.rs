@@ -21,7 +21,7 @@ impl Bytes {
     }
 
     /// Joins byte strings; None if there are more than [`MAX_SITE_LEN`] bytes.
-    pub fn join(parts: &[&[u8]]) -> Option<Bytes> {
+    pub(crate) fn join(parts: &[&[u8]]) -> Option<Bytes> {
         let mut all = Bytes { length: 0, bytes: [0; MAX_SITE_LEN] };
         for part in parts {
             let start = all.length as usize;

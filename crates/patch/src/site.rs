@@ -317,7 +317,7 @@ impl Site {
     /// Adds the stores that lead from one state to another to those of a span, in which this site
     /// has the offset `start`.
     #[inline]
-    pub fn add_steps(
+    pub(crate) fn add_steps(
         &self,
         from: State,
         to: State,

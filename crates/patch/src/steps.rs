@@ -60,7 +60,7 @@ pub struct Steps {
 
 impl Steps {
     /// Creates a list with capacity for this many sites.
-    pub fn with_capacity(sites: usize) -> Steps {
+    pub(crate) fn with_capacity(sites: usize) -> Steps {
         Steps { switches: Vec::with_capacity(sites), ..Steps::default() }
     }
 

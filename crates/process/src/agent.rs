@@ -142,7 +142,7 @@ pub const PYTHON_GATE: &str = "calltap_python_gate";
 pub const CODE: &str = "code";
 
 /// Whether a mapping of this name holds stubs and veneers.
-pub fn is_code(name: &str) -> bool {
+pub(crate) fn is_code(name: &str) -> bool {
     name.trim_end_matches(" (deleted)") == CODE
 }
 

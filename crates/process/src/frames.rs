@@ -290,7 +290,7 @@ impl Stack {
     }
 
     /// Whether a signal handler runs, as far as the stacks show.
-    pub fn is_in_handler(&self) -> bool {
+    pub(crate) fn is_in_handler(&self) -> bool {
         self.segments.iter().any(|segment| !segment.interrupted.is_empty())
     }
 }
@@ -316,7 +316,7 @@ pub struct Handlers {
 
 impl Handlers {
     /// Prepares the search in a process with these mappings.
-    pub fn new(regions: &[Region]) -> Handlers {
+    pub(crate) fn new(regions: &[Region]) -> Handlers {
         let (code, stubs) = (text_of(regions, |_| true), text_of(regions, agent::is_code));
         let code = Code::new(code);
         Handlers { code, stubs, restorers: HashMap::new() }
@@ -436,7 +436,7 @@ impl Stacks {
 }
 
 /// Whether a library of this file name unwinds stacks.
-pub fn is_unwinder(name: &str) -> bool {
+pub(crate) fn is_unwinder(name: &str) -> bool {
     name.starts_with("libgcc_s.") || name.starts_with("libunwind.")
 }
 

@@ -20,7 +20,7 @@ const LOCKED: u64 = 64 << 10;
 
 /// Returns the exhausted resource that may be the cause of a failure to load the agent, or that the
 /// process is frozen or traced, or else the reason given.
-pub fn explain(target: &Target, reason: Reason) -> Reason {
+pub(crate) fn explain(target: &Target, reason: Reason) -> Reason {
     match reason {
         Reason::NoMemory
         | Reason::AgentNotMapped

@@ -126,7 +126,7 @@ fn flags_in(stat: &str) -> Option<u32> {
 }
 
 /// Whether a process is a thread of the kernel.
-pub fn is_kernel_thread(pid: u32) -> bool {
+pub(crate) fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u32 = 0x0020_0000;
     flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
@@ -206,7 +206,7 @@ pub fn status(pid: u32) -> io::Result<Status> {
 }
 
 /// Whether a thread is the first of its process. None if it does not exist.
-pub fn is_first_thread(tid: u32) -> Option<bool> {
+pub(crate) fn is_first_thread(tid: u32) -> Option<bool> {
     Some(Status::of(tid).ok()?.number("Tgid")? == tid)
 }
 
@@ -276,7 +276,7 @@ pub struct SessionId {
 }
 
 /// Returns the other processes that run the program of one of these, or `also`.
-pub fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Item = u32> {
+pub(crate) fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Item = u32> {
     // A program that was replaced meanwhile has another name.
     let program = |pid: u32| Some(without_deleted(&program(pid)?).to_owned());
     let programs = known.iter().filter_map(|pid| program(*pid)).chain(also.map(Path::to_owned));
@@ -302,7 +302,7 @@ pub fn threads(process: u32) -> Vec<u32> {
 }
 
 /// Returns the threads that are not among `known`, of which nothing is read.
-pub fn threads_except(process: u32, known: &HashSet<u32>) -> Vec<u32> {
+pub(crate) fn threads_except(process: u32, known: &HashSet<u32>) -> Vec<u32> {
     let mut tids = tasks(process);
     tids.retain(|tid| !known.contains(tid) && !is_worker(process, *tid));
     tids

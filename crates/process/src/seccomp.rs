@@ -58,7 +58,7 @@ const THREAD: u64 = (libc::CLONE_VM
 
 /// Clone flags of an [opener](crate::injection::inject). It leaves the descriptor table afterwards,
 /// so that the kernel copies none.
-pub const OPENER_FLAGS: i32 = THREAD as i32 | libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_CLEARTID;
+pub(crate) const OPENER_FLAGS: i32 = THREAD as i32 | libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_CLEARTID;
 
 /// All calls, from the first of a hijacked thread to the last of detaching.
 const CALLS: &[Call] = &[
@@ -138,7 +138,7 @@ pub fn allow_asking(filters: &[Vec<Instruction>]) -> bool {
 }
 
 /// Whether the filters let a thread start an opener, and let that leave the descriptor table.
-pub fn allow_opener(filters: &[Vec<Instruction>]) -> bool {
+pub(crate) fn allow_opener(filters: &[Vec<Instruction>]) -> bool {
     OPENING.iter().all(|call| pass(filters, call))
 }
 

@@ -19,7 +19,7 @@ impl Status {
     }
 
     /// Reads the status of this process.
-    pub fn own() -> io::Result<Status> {
+    pub(crate) fn own() -> io::Result<Status> {
         Status::read("/proc/self/status")
     }
 

@@ -319,7 +319,7 @@ impl Symbols {
     }
 
     /// Reads the wanted symbols among those that the object exports.
-    pub fn exported(
+    pub(crate) fn exported(
         pid: u32,
         regions: &[Region],
         is_object: impl Fn(&str) -> bool,
@@ -364,7 +364,7 @@ impl Symbols {
     }
 
     /// Whether the object has code that runs when an exception passes.
-    pub fn has_handlers(&self) -> bool {
+    pub(crate) fn has_handlers(&self) -> bool {
         self.handlers
     }
 
@@ -379,7 +379,7 @@ impl Symbols {
     }
 
     /// Returns the ranges of all versions of a symbol.
-    pub fn ranges_of(&self, name: &str) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn ranges_of(&self, name: &str) -> impl Iterator<Item = (u64, u64)> {
         self.all.iter().filter(move |(own, ..)| own == name).map(|(_, at, size)| (*at, at + size))
     }
 

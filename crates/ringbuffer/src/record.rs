@@ -18,9 +18,9 @@ pub const REPEATS: u16 = 19;
 
 /// `sched_switch`: a processor switches from one thread to another. The kernel numbers events
 /// beyond those of tracers as it starts; this is one of its numbers.
-pub const SCHED_SWITCH: u16 = 314;
+pub(crate) const SCHED_SWITCH: u16 = 314;
 /// `sched_waking`: a thread is woken.
-pub const SCHED_WAKING: u16 = 318;
+pub(crate) const SCHED_WAKING: u16 = 318;
 
 /// Bit in a record's flags: an interrupt's code ran, not the thread's.
 const INTERRUPT: u8 = 0x08;

@@ -167,7 +167,7 @@ fn unnamed(binary: &Binary) -> usize {
 /// Returns the file in which a function that is not found is most likely: the one with most
 /// functions without a name. Also returns where their names are, without a package: to read the
 /// package lists would take seconds.
-pub fn most_missing_names<'a>(
+pub(crate) fn most_missing_names<'a>(
     files: impl Iterator<Item = (&'a str, &'a Binary, &'a Path)>,
 ) -> Option<(&'a str, String)> {
     // Some functions of the C compiler itself never have a name.

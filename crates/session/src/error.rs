@@ -96,7 +96,7 @@ impl Error {
     }
 
     /// Returns the error for a system call that failed.
-    pub fn system(what: &'static str, source: io::Error) -> Error {
+    pub(crate) fn system(what: &'static str, source: io::Error) -> Error {
         calltap_process::Error::System { what, source }.into()
     }
 }

@@ -193,7 +193,7 @@ pub struct Flight {
 
 impl Flight {
     /// Whether SIGUSR1 is meant for calltap.
-    pub fn takes_signal(&self) -> bool {
+    pub(crate) fn takes_signal(&self) -> bool {
         self.on.contains(&Trigger::Signal)
     }
 }

@@ -184,7 +184,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let target = Target::known(pid)?;
     let start = Instant::now();
     // Another requester is waited for.
-    let Some(channel) = Directory::open_request_channel(&target, REQUEST_TIMEOUT)? else { return Ok(None) };
+    let Some(channel) = RequestChannel::open(&target, REQUEST_TIMEOUT)? else { return Ok(None) };
     let id = calltap_process::clock::monotonic_ns();
     let mut silence = Silence::new(channel.heartbeat(), id, MAX_STEP_NS);
     let system = |source| Error::system("cannot ask the calltap that controls it", source);

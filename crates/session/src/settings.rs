@@ -23,7 +23,7 @@ const MAX_DISABLED: usize = 1 << 18;
 
 /// Stage of a session. If it is not `Attached`, the session is over once its controller is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// A controller was attaching.
     #[serde(alias = "Coming")]
     Attaching,
@@ -89,7 +89,7 @@ impl Disabled {
 
 impl Settings {
     /// Creates the settings of a new session.
-    pub fn new(
+    pub(crate) fn new(
         stage: Stage,
         target: &Target,
         session: Session,
@@ -128,7 +128,7 @@ impl Settings {
     }
 
     /// Writes the settings to the session directory.
-    pub fn save(&self, directory: &Directory) -> Result<(), Error> {
+    pub(crate) fn save(&self, directory: &Directory) -> Result<(), Error> {
         let text = serde_json::to_string(self).unwrap_or_default();
         directory.write(FILE, &text).map_err(|source| Error::system("the session's settings", source))
     }

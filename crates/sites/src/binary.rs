@@ -78,7 +78,7 @@ pub enum ProfilingFunction {
 
 impl ProfilingFunction {
     /// Returns the profiling function with this symbol name.
-    pub fn named(name: &[u8]) -> Option<Self> {
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
         match name {
             b"__fentry__" => Some(ProfilingFunction::Fentry),
             b"mcount" | b"_mcount" => Some(ProfilingFunction::Mcount),

@@ -15,7 +15,8 @@ mod tracers;
 
 pub use number::{base as number_base, parse as parse_number, write as write_number};
 pub use sets::{Which, add, has, matches};
-pub use stat::{table, write_duration};
+pub use stat::table;
+pub(crate) use stat::write_duration;
 pub use tracers::{PROFILE, TRACE};
 
 pub use crate::nodes::File;

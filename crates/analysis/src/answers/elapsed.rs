@@ -22,7 +22,7 @@ pub struct Elapsed {
 
 impl Elapsed {
     /// Returns the time of a recording that has ended.
-    pub fn of(ns: u64) -> Elapsed {
+    pub(crate) fn of(ns: u64) -> Elapsed {
         Elapsed { whole: Some(ns), ..Elapsed::default() }
     }
 
@@ -48,7 +48,7 @@ impl Elapsed {
     }
 
     /// Takes the times of the first and the last of some events.
-    pub fn saw(&mut self, first: u64, last: u64) {
+    pub(crate) fn saw(&mut self, first: u64, last: u64) {
         let seen = self.seen.get_or_insert((first, last));
         *seen = (seen.0.min(first), seen.1.max(last));
     }

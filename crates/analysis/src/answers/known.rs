@@ -334,19 +334,19 @@ impl QueryContext {
     }
 
     /// Nanoseconds from the first clock pair to `ticks`.
-    pub fn since_start(&self, ticks: u64) -> u64 {
+    pub(crate) fn since_start(&self, ticks: u64) -> u64 {
         let start = self.first.map_or(0, |first| first.monotonic_ns);
         self.clock.to_ns(ticks).saturating_sub(start)
     }
 
     /// Formats the time at `ticks`.
-    pub fn stamp(&self, ticks: u64) -> String {
+    pub(crate) fn stamp(&self, ticks: u64) -> String {
         let start = self.first.map_or(0, |first| first.monotonic_ns);
         self.stamp.unwrap_or(Stamp::Since(start)).at(self.clock.to_ns(ticks))
     }
 
     /// Nanoseconds since the epoch at `ticks`, if the session says when it began.
-    pub fn since_epoch(&self, ticks: u64) -> Option<u64> {
+    pub(crate) fn since_epoch(&self, ticks: u64) -> Option<u64> {
         let apart = self.apart?;
         Some(self.clock.to_ns(ticks).wrapping_add(apart))
     }

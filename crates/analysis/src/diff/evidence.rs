@@ -6,7 +6,7 @@
 //! t-test, as the recordings of both sides may vary differently.
 //!
 //! A statement about many functions holds for all of them at once: they share the error rate
-//! [`ERROR_RATE`] (Bonferroni).
+//! `ERROR_RATE` (Bonferroni).
 
 use super::numbers::Numbers;
 use super::{Measure, rule::Rule};
@@ -16,7 +16,7 @@ use distrs::StudentsT;
 /// larger than their differences.
 pub const MIN_RECORDINGS: usize = 5;
 /// Probability that a comparison of equal programs reports any difference.
-pub const ERROR_RATE: f64 = 0.001;
+pub(crate) const ERROR_RATE: f64 = 0.001;
 /// Relative error of a percentile.
 const PERCENTILE_STEP: f64 = 1.0 / 128.0;
 

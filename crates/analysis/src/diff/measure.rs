@@ -65,7 +65,7 @@ impl Measure {
     }
 
     /// Whether the measure is a time.
-    pub fn is_time(self) -> bool {
+    pub(crate) fn is_time(self) -> bool {
         self != Calls
     }
 

@@ -55,7 +55,7 @@ struct Ending(Reverse<u64>, u32, ThreadId);
 
 /// Joins polls into spans.
 #[derive(Default)]
-pub struct Joiner {
+pub(crate) struct Joiner {
     roles: Vec<Role>,
     /// Types by [`Role::key`].
     kinds: HashMap<String, u32>,
@@ -75,12 +75,12 @@ pub struct Joiner {
 
 impl Joiner {
     /// Makes the joiner keep the times of every poll.
-    pub fn keeping_polls(self) -> Joiner {
+    pub(crate) fn keeping_polls(self) -> Joiner {
         Joiner { keeps_polls: true, ..self }
     }
 
     /// Returns the number of a role.
-    pub fn role(&mut self, role: &Role) -> u32 {
+    pub(crate) fn role(&mut self, role: &Role) -> u32 {
         let new = self.kinds.len() as u32;
         let kind = *self.kinds.entry(role.key.clone()).or_insert(new);
         if kind == new {
@@ -92,24 +92,24 @@ impl Joiner {
     }
 
     /// Returns the name of a type.
-    pub fn type_name(&self, kind: u32) -> &str {
+    pub(crate) fn type_name(&self, kind: u32) -> &str {
         let role = self.kind_of.iter().position(|of| *of == kind);
         role.map_or("", |role| &self.roles[role].name)
     }
 
     /// Takes a poll, a drop or a waking.
-    pub fn seen(&mut self, seen: FutureEvent) {
+    pub(crate) fn seen(&mut self, seen: FutureEvent) {
         self.waiting.push(seen);
     }
 
     /// Iterates over the futures that have not ended.
-    pub fn open(&self) -> impl Iterator<Item = &Span> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Span> {
         self.open.values().flatten().map(|open| &open.span)
     }
 
     /// Joins everything that began before `before`, and passes futures that ended to `ended`. The
     /// caller passes nothing older later on.
-    pub fn settle(&mut self, before: u64, ended: &mut dyn FnMut(Span)) {
+    pub(crate) fn settle(&mut self, before: u64, ended: &mut dyn FnMut(Span)) {
         let mut all = std::mem::take(&mut self.waiting);
         all.iter().for_each(|seen| self.learn(seen));
         all.sort_by_key(|seen| (seen.ticks.0, seen.depth));
@@ -122,7 +122,7 @@ impl Joiner {
     }
 
     /// Joins everything that is left. Futures that have not ended go to `ended`, too.
-    pub fn finish(&mut self, ended: &mut dyn FnMut(Span)) {
+    pub(crate) fn finish(&mut self, ended: &mut dyn FnMut(Span)) {
         self.settle(u64::MAX, ended);
         self.end_until(u64::MAX, None, ended);
         let mut left: Vec<Open> = std::mem::take(&mut self.open).into_values().flatten().collect();

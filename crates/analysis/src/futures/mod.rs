@@ -10,8 +10,8 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
-pub use join::Joiner;
-pub use sums::{FutureSums, SumsByType};
+pub(crate) use join::Joiner;
+pub(crate) use sums::{FutureSums, SumsByType};
 
 use calltap_names::{dropped, poll};
 use calltap_trace::{FutureValues, Site, SiteId, ThreadId};
@@ -72,7 +72,7 @@ pub(crate) fn is_pool_thread(name: &str) -> bool {
 
 /// A poll or a drop of a future, or a waking of its task.
 #[derive(Clone, Debug)]
-pub struct FutureEvent {
+pub(crate) struct FutureEvent {
     /// The process.
     pub process: u32,
     /// The polling thread.
@@ -191,8 +191,7 @@ pub struct Waking {
     pub at: u64,
     /// The waking thread.
     pub thread: ThreadId,
-    /// The innermost future that the thread polled then: numbers of its span and its
-    /// [type](Joiner::type_name).
+    /// The innermost future that the thread polled then: numbers of its span and its type.
     pub future: Option<(u64, u32)>,
     /// The traced function that called the waker, if any did.
     pub caller: Option<SiteId>,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// The futures of a type. Times are in ticks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct FutureSums {
+pub(crate) struct FutureSums {
     /// Name of the type.
     pub name: String,
     /// Number of futures.
@@ -36,18 +36,18 @@ pub struct FutureSums {
 
 impl FutureSums {
     /// Returns the number of futures that ended in this way.
-    pub fn ended(&self, how: End) -> u64 {
+    pub(crate) fn ended(&self, how: End) -> u64 {
         self.ends.get(&how).copied().unwrap_or(0)
     }
 }
 
 /// Sums by the name of the type.
 #[derive(Clone, Debug, Default)]
-pub struct SumsByType(HashMap<String, FutureSums>);
+pub(crate) struct SumsByType(HashMap<String, FutureSums>);
 
 impl SumsByType {
     /// Adds a span.
-    pub fn add(&mut self, span: &Span) {
+    pub(crate) fn add(&mut self, span: &Span) {
         let row = match self.0.get_mut(&span.name) {
             Some(row) => row,
             None => self
@@ -70,7 +70,7 @@ impl SumsByType {
     }
 
     /// Returns the rows, most time in polls first.
-    pub fn sorted(&self) -> Vec<&FutureSums> {
+    pub(crate) fn sorted(&self) -> Vec<&FutureSums> {
         let mut rows: Vec<&FutureSums> = self.0.values().collect();
         rows.sort_by(|a, b| b.busy.cmp(&a.busy).then_with(|| a.name.cmp(&b.name)));
         rows

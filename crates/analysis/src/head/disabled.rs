@@ -12,7 +12,7 @@ pub const KEY: &str = "disabled_by_limit";
 
 /// Returns one sentence about the functions of a trace that were disabled while recording, if there
 /// are any.
-pub fn of_trace(meta: &Meta, names: &Names<'_>) -> Option<String> {
+pub(crate) fn of_trace(meta: &Meta, names: &Names<'_>) -> Option<String> {
     sentence(functions(meta, names), Some(meta.sites.len()))
 }
 

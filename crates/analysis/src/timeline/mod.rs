@@ -128,7 +128,7 @@ impl Timeline {
     }
 
     /// Reads all events and keeps the outermost calls of some functions, all on one level.
-    pub fn only(source: &dyn Source, sites: &[SiteId], limits: Limits) -> Result<Timeline, Error> {
+    pub(crate) fn only(source: &dyn Source, sites: &[SiteId], limits: Limits) -> Result<Timeline, Error> {
         let mut kept = vec![false; source.meta().sites.len() + 1];
         for site in sites {
             if let Some(kept) = kept.get_mut(site.0 as usize) {

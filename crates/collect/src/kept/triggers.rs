@@ -35,7 +35,7 @@ pub struct Triggers {
 
 impl Triggers {
     /// Creates the triggers. A recording with a trigger that turns it on begins off.
-    pub fn new(triggers: &[Trigger]) -> Triggers {
+    pub(crate) fn new(triggers: &[Trigger]) -> Triggers {
         let is_on = triggers.iter().all(|trigger| trigger.action != Action::TraceOn);
         let all = triggers.iter().map(|trigger| (Word::new(&trigger.function), trigger.clone())).collect();
         Triggers { all, modules: HashMap::new(), by_site: Vec::new(), is_on, called: Vec::new() }

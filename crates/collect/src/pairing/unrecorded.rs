@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 
 impl OpenCalls {
     /// Returns which of `functions` have open calls.
-    pub fn open_of(&self, functions: &HashSet<SiteId>) -> Vec<SiteId> {
+    pub(crate) fn open_of(&self, functions: &HashSet<SiteId>) -> Vec<SiteId> {
         let sites = self.frames[1..=self.depth].iter().map(|frame| site_of(*frame));
         let open: BTreeSet<SiteId> = sites.filter(|site| functions.contains(site)).collect();
         open.into_iter().collect()
@@ -16,7 +16,7 @@ impl OpenCalls {
 
     /// Returns frame and function of the innermost open call, if `raw` enters a function without
     /// showing whether that call continues.
-    pub fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
+    pub(crate) fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
         let top = self.frames[self.depth];
         let shares = is_tail(raw.code()) && distance_below(top, raw.slot) == 0;
         let enters = !(matches!(raw.code(), code::EXIT | code::CALL) || is_nonlocal(raw.code()));
@@ -26,14 +26,14 @@ impl OpenCalls {
     }
 
     /// Removes the innermost open call, which has ended.
-    pub fn leave_innermost(&mut self) {
+    pub(crate) fn leave_innermost(&mut self) {
         self.depth = self.depth.saturating_sub(1);
     }
 
     /// Marks the open calls of functions whose returns are not recorded any more. The next entry
     /// shows that such a call has ended, unless a call that it made is still open: then the entry
     /// lies within that call.
-    pub fn mark_unrecorded(&mut self, functions: &HashSet<SiteId>) {
+    pub(crate) fn mark_unrecorded(&mut self, functions: &HashSet<SiteId>) {
         let open = self.frames[1..=self.depth].iter_mut();
         for frame in open.filter(|frame| **frame & TAIL == 0 && functions.contains(&site_of(**frame))) {
             *frame ^= if *frame & UNRECORDED == 0 { UNRECORDED | FAR } else { 0 };

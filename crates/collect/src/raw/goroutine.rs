@@ -42,7 +42,7 @@ impl RawEvent {
 
     /// Returns the event of a Go function on a stack of the thread's own as one of a C function
     /// there.
-    pub fn on_own_stack(self, goroutine: Goroutine) -> RawEvent {
+    pub(crate) fn on_own_stack(self, goroutine: Goroutine) -> RawEvent {
         RawEvent { slot: self.slot.wrapping_add(goroutine.at >> 3), ..self.plain() }
     }
 }

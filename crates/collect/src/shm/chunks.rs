@@ -114,7 +114,7 @@ impl Shared {
     }
 
     /// Wakes up to `chunks` threads that wait for a chunk.
-    pub fn tell_returned(&self, chunks: u32) {
+    pub(crate) fn tell_returned(&self, chunks: u32) {
         let word = &self.control().chunks_returned;
         word.fetch_add(1, AcqRel);
         let _ = futex::wake(word, futex::Flags::empty(), chunks.min(i32::MAX as u32));
@@ -139,7 +139,7 @@ impl Shared {
 
     /// Puts an emptied (zeroed) chunk on the free list, or on that of the spare chunks, if it is
     /// short and threads wait for chunks.
-    pub fn free_chunk(&self, index: u32) {
+    pub(crate) fn free_chunk(&self, index: u32) {
         let Some(header) = self.chunk_header(index) else { return };
         let control = self.control();
         let most = match control.wait_us.load(Relaxed) {

@@ -14,7 +14,7 @@
 //! that thread as owner. Only where no thread can be started, the thread makes the call itself.
 //!
 //! While this process lives, the thread does not take the code's own way back: it is
-//! [stopped](StoppedThread::come_back) at the last system call before, with all signals blocked,
+//! stopped at the last system call before, with all signals blocked (`StoppedThread::come_back`),
 //! and gets back the registers and the signal mask that it was stopped with. So no signal frame
 //! leads into the code, which can be removed or used for the next call at once. The code's own way
 //! back unblocks signals while it is still executing: after this process was killed, the code stays
@@ -239,7 +239,7 @@ const GAP: u64 = 64 << 20;
 impl CodeCave {
     /// Returns all places in a process. `behind_text` returns, for an executable mapping and a
     /// size, the address where its text ends, and the bytes that the file has behind it.
-    pub fn all(
+    pub(crate) fn all(
         regions: &[Region],
         mut behind_text: impl FnMut(&Region, usize) -> Option<(u64, Vec<u8>)>,
     ) -> Vec<CodeCave> {

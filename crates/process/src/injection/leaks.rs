@@ -22,7 +22,7 @@ const LIBRARIES: &[&str] = &["libasan.", "liblsan.", "libhwasan.", "libclang_rt.
 
 /// The LeakSanitizer of a process.
 #[derive(Default)]
-pub struct LeakDetector {
+pub(crate) struct LeakDetector {
     /// Address of the function that has it search a range of memory.
     pub register: Option<u64>,
     /// Code that may hold its lock.
@@ -31,7 +31,7 @@ pub struct LeakDetector {
 
 impl LeakDetector {
     /// Finds the LeakSanitizer of a process: in a library, or linked into the program.
-    pub fn of(target: &Target, regions: &[Region]) -> LeakDetector {
+    pub(crate) fn of(target: &Target, regions: &[Region]) -> LeakDetector {
         let is_library = |name: &str| LIBRARIES.iter().any(|start| name.starts_with(start));
         let name = program(target, regions).map(Region::name).unwrap_or_default();
         let read = |is_object: &dyn Fn(&str) -> bool| {

@@ -23,7 +23,7 @@ const MAX_VARIABLE_SIZE: u64 = 64 << 10;
 
 /// The place of the locks in a process.
 #[derive(Clone, Copy, Debug)]
-pub struct LinkerLocks {
+pub(crate) struct LinkerLocks {
     /// Address and length of the variable that contains the locks; None in a process without
     /// glibc's dynamic linker.
     variable: Option<(u64, u64)>,
@@ -31,7 +31,7 @@ pub struct LinkerLocks {
 
 impl LinkerLocks {
     /// Finds the variable in a process.
-    pub fn find(pid: u32, regions: &[Region], is_linker: impl Fn(&str) -> bool) -> LinkerLocks {
+    pub(crate) fn find(pid: u32, regions: &[Region], is_linker: impl Fn(&str) -> bool) -> LinkerLocks {
         let symbols = Symbols::exported(pid, regions, is_linker, |name| name == VARIABLE);
         let variable = symbols.and_then(|symbols| symbols.range(VARIABLE));
         LinkerLocks { variable: variable.map(|(start, end)| (start, (end - start).min(MAX_VARIABLE_SIZE))) }
@@ -39,7 +39,7 @@ impl LinkerLocks {
 
     /// Whether a thread holds one of the locks. True as well if the variable cannot be read or no
     /// locks are found in it.
-    pub fn are_held(&self, text: &mut ProcessText) -> bool {
+    pub(crate) fn are_held(&self, text: &mut ProcessText) -> bool {
         let Some((start, length)) = self.variable else { return false };
         let mut bytes = vec![0; length as usize];
         text.read(Avma(start), &mut bytes).is_err() || are_held(&bytes)

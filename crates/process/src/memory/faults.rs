@@ -44,7 +44,7 @@ static LOOKS: Mutex<BTreeMap<u32, Look>> = Mutex::new(BTreeMap::new());
 
 /// Whether a process holds a userfaultfd, and so may supply pages of its own memory. The answer is
 /// that of the last look, if that is recent for the time it took.
-pub fn serves_faults(pid: u32) -> bool {
+pub(crate) fn serves_faults(pid: u32) -> bool {
     let mut looks = LOOKS.lock().unwrap_or_else(PoisonError::into_inner);
     let began = Instant::now();
     if let Some(last) = looks.get(&pid).filter(|last| began - last.began < last.took * SHARE) {

@@ -150,7 +150,7 @@ impl Others {
 }
 
 /// Returns the ranges of code that the process itself may write to.
-pub fn writable_code(pid: u32) -> Vec<(u64, u64)> {
+pub(crate) fn writable_code(pid: u32) -> Vec<(u64, u64)> {
     let regions = code_and_files(pid).unwrap_or_default();
     let writable = regions.iter().filter(|region| region.executable && region.writable);
     writable.map(|region| (region.start, region.end)).collect()
@@ -183,13 +183,13 @@ pub fn lowest_address() -> u64 {
 
 /// Returns the first address of memory above [`USER_END`], which a process can map with five levels
 /// of page tables. The kernel's own page `[vsyscall]` is in the other half of the address space.
-pub fn above_user_end(regions: &[Region]) -> Option<u64> {
+pub(crate) fn above_user_end(regions: &[Region]) -> Option<u64> {
     let is_above = |start: &u64| (USER_END..KERNEL).contains(start);
     regions.iter().map(|region| region.start).find(is_above)
 }
 
 /// Returns the address ranges of the text of files whose name passes.
-pub fn text_of(regions: &[Region], passes: impl Fn(&str) -> bool) -> Vec<(u64, u64)> {
+pub(crate) fn text_of(regions: &[Region], passes: impl Fn(&str) -> bool) -> Vec<(u64, u64)> {
     let own = regions.iter().filter(|region| region.executable && passes(region.name()));
     own.map(|region| (region.start, region.end)).collect()
 }

@@ -18,7 +18,7 @@ pub fn keep_patch_log(path: &Path) -> io::Result<()> {
 }
 
 /// Whether a log is kept.
-pub fn is_kept() -> bool {
+pub(crate) fn is_kept() -> bool {
     LOG.get().is_some()
 }
 

@@ -120,7 +120,7 @@ impl ProcessText {
     }
 
     /// Whether the process may supply pages of its own memory.
-    pub fn serves_faults(&self) -> bool {
+    pub(crate) fn serves_faults(&self) -> bool {
         self.serves_faults
     }
 

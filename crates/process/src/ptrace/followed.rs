@@ -101,6 +101,6 @@ pub fn may_share_memory(one: u32, other: u32) -> bool {
 }
 
 /// Whether two processes have the same memory. None if the kernel does not answer.
-pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
+pub(crate) fn has_same_memory(one: u32, other: u32) -> Option<bool> {
     requests::has_same_memory(Pid::from_raw(one as i32), Pid::from_raw(other as i32)).ok()
 }

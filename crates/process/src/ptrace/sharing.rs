@@ -16,7 +16,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Returns a process that shares the memory of `pid` and still does so after `patience`, by when a
 /// child of vfork has executed its program. Processes that this user may not trace are not seen.
-pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
+pub(crate) fn lasting(pid: u32, patience: Duration) -> Option<u32> {
     let start = Instant::now();
     let shares = |other: &u32| known_to_share(pid, *other);
     let mut others: Vec<u32> = proc::of_same_programs(&[pid], None).filter(shares).collect();

@@ -17,10 +17,9 @@ mod stop;
 mod trip;
 
 pub use all::{Keep, Stopped, has_ordinary, stop_machine};
-pub use faults::FAULT_SIGNALS;
+pub(crate) use faults::FAULT_SIGNALS;
 pub use helper_tracer::aside;
 pub use not_held::{Interrupted, NotHeld};
-pub use trip::Trip;
 
 use crate::proc;
 use crate::ptrace::requests;
@@ -83,7 +82,7 @@ fn pid(tid: u32) -> Pid {
 /// 2. threads that wait in a system call which a stop ends with EINTR
 /// 3. threads that the scheduler may leave without a processor for long
 /// 4. threads that have [children](has_children)
-pub fn list_least_disturbed_first(process: u32) -> Vec<u32> {
+pub(crate) fn list_least_disturbed_first(process: u32) -> Vec<u32> {
     let mut tids = proc::threads(process);
     let waits = |tid: &u32| {
         let call = fs::read_to_string(format!("/proc/{process}/task/{tid}/syscall")).unwrap_or_default();
@@ -99,7 +98,7 @@ pub fn list_least_disturbed_first(process: u32) -> Vec<u32> {
 /// When a child ends, the kernel sends SIGCHLD to the thread that started it. It drops the signal
 /// if the program leaves it at its default, but not for a traced thread. While that thread stands
 /// still, another is woken for the signal, whose wait may then end with EINTR.
-pub fn has_children(process: u32, tid: u32) -> bool {
+pub(crate) fn has_children(process: u32, tid: u32) -> bool {
     let children = fs::read_to_string(format!("/proc/{process}/task/{tid}/children"));
     children.is_ok_and(|children| !children.trim().is_empty())
 }
@@ -249,7 +248,7 @@ impl StoppedThread {
     /// Moves a thread in a restartable sequence (rseq) to the sequence's abort address, as the
     /// kernel does with a preempted thread. Once the thread executes other code, the kernel
     /// considers the sequence left.
-    pub fn abort_sequence(&mut self) -> Result<(), NotHeld> {
+    pub(crate) fn abort_sequence(&mut self) -> Result<(), NotHeld> {
         match self.abort_address() {
             Some(rip) => self.set(user_regs_struct { rip, ..self.regs }),
             None => Ok(()),
@@ -269,7 +268,7 @@ impl StoppedThread {
 
     /// Returns the program counter and rax with which the thread goes on if a signal handler has
     /// run meanwhile: some system calls are then not restarted.
-    pub fn interruption(&self) -> [u64; 2] {
+    pub(crate) fn interruption(&self) -> [u64; 2] {
         const EINTR: u64 = -(libc::EINTR as i64) as u64;
         let back = self.resumption();
         match (self.system_call, -(self.stopped.rax as i64)) {
@@ -305,7 +304,7 @@ impl StoppedThread {
 
     /// Returns the registers with which the thread goes on when released, so that an interrupted
     /// system call restarts.
-    pub fn resumption(&self) -> user_regs_struct {
+    pub(crate) fn resumption(&self) -> user_regs_struct {
         let mut regs = self.regs;
         let in_call = (regs.orig_rax as i64) >= 0;
         let again = match -(regs.rax as i64) {
@@ -327,7 +326,7 @@ impl StoppedThread {
 
     /// Whether the thread executes 64-bit code. A thread of a program that also has 32-bit code, as
     /// Wine's, would run injected code in the wrong mode.
-    pub fn is_in_64_bit_code(&self) -> bool {
+    pub(crate) fn is_in_64_bit_code(&self) -> bool {
         USER_CODE.contains(&(self.regs.cs as u16))
     }
 

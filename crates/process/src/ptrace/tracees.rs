@@ -55,7 +55,7 @@ pub fn remove(tid: u32) {
 }
 
 /// Notes whether a thread was asked to stop.
-pub fn set_asked(tid: u32, asked: bool) {
+pub(crate) fn set_asked(tid: u32, asked: bool) {
     traced(tid).entry(tid).or_default().asked = asked;
 }
 
@@ -68,12 +68,12 @@ pub fn stay(tid: u32) {
 }
 
 /// Whether a thread stays stopped until the change that it requested is made.
-pub fn stays(tid: u32) -> bool {
+pub(crate) fn stays(tid: u32) -> bool {
     traced(tid).get(&tid).is_some_and(|traced| traced.stays)
 }
 
 /// Reaps the threads that have ended, and forgets those that this process no longer traces.
-pub fn release_ended() {
+pub(crate) fn release_ended() {
     for part in &TRACED {
         let tids: Vec<u32> = lock(part).keys().copied().collect();
         tids.into_iter().filter(|tid| wait::release_ended(*tid)).for_each(remove);
@@ -81,7 +81,7 @@ pub fn release_ended() {
 }
 
 /// Whether any thread is traced.
-pub fn is_any() -> bool {
+pub(crate) fn is_any() -> bool {
     TRACED.iter().any(|part| !lock(part).is_empty())
 }
 

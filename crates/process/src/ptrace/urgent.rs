@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 /// program waits meanwhile: on a busy machine, calltap would otherwise wait tens of milliseconds
 /// for a processor each time.
 #[derive(Debug)]
-pub struct Urgent {
+pub(crate) struct Urgent {
     tid: i32,
     /// Former scheduling policy and priority, or niceness.
     before: Before,
@@ -37,7 +37,7 @@ thread_local! {
 
 impl Urgent {
     /// Raises the priority of the calling thread, unless it is raised already.
-    pub fn now() -> Arc<Urgent> {
+    pub(crate) fn now() -> Arc<Urgent> {
         URGENT.with_borrow_mut(|urgent| {
             urgent.upgrade().unwrap_or_else(|| {
                 let new = Arc::new(Urgent::raise());

@@ -42,7 +42,7 @@ pub enum Report {
 }
 
 /// Returns the report of a traced thread, without waiting. The report before a signal is returned
-/// until the thread is resumed, every other one once. An ended thread is [reaped](release_ended).
+/// until the thread is resumed, every other one once. An ended thread is reaped.
 pub fn poll(tid: u32) -> Report {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return Report::Ended };
     // An end is left for the parent.
@@ -91,7 +91,7 @@ fn is_end(status: &WaitIdStatus) -> bool {
 
 /// First report that the kernel has of all traced threads and children of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FirstReport {
+pub(crate) enum FirstReport {
     /// There is no report.
     None,
     /// A traced thread stopped.
@@ -101,7 +101,7 @@ pub enum FirstReport {
 }
 
 /// Returns the first report without collecting it.
-pub fn first_report() -> FirstReport {
+pub(crate) fn first_report() -> FirstReport {
     // The stop of a traced thread is reported even if only ends are asked for.
     match waitid(WaitId::All, ANY_NOW | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
         Ok(Some(status)) if is_end(&status) => FirstReport::End,
@@ -111,7 +111,7 @@ pub fn first_report() -> FirstReport {
 }
 
 /// Returns the thread or child that a [`FirstReport::End`] is about.
-pub fn first_ended() -> Option<u32> {
+pub(crate) fn first_ended() -> Option<u32> {
     use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
     let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     match waitid(Id::All, flags) {
@@ -125,7 +125,7 @@ pub fn first_ended() -> Option<u32> {
 /// so, an execve of the process waits, and so do the end of the process and its parent. How a
 /// process ended is left for its parent to learn. Returns whether this process no longer traces the
 /// thread.
-pub fn release_ended(tid: u32) -> bool {
+pub(crate) fn release_ended(tid: u32) -> bool {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return true };
     let ended = ANY_NOW | WaitIdOptions::EXITED;
     // The stop of a traced thread is reported even if only ends are asked for, and must be left for

@@ -46,7 +46,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session's files. Dropping it removes them; the program keeps its mappings.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     place: OpenDirectory,
     agent: &'static str,
     keep: bool,
@@ -62,7 +62,7 @@ pub struct Directory {
 
 impl Directory {
     /// Creates the directory, with a control file of `control_size` bytes, for a program to start.
-    pub fn create(control_size: u64, code_size: u64) -> Result<Directory, Error> {
+    pub(crate) fn create(control_size: u64, code_size: u64) -> Result<Directory, Error> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let candidates = [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
         let candidates = candidates.into_iter().flatten().map(Base::own);
@@ -82,7 +82,7 @@ impl Directory {
 
     /// Creates the directory for a running process, which must have [none](Directory::open_for)
     /// yet.
-    pub fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
+    pub(crate) fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
         again(|| Directory::create_once_for(target, control_size, code_size))
     }
 
@@ -109,7 +109,7 @@ impl Directory {
 
     /// Gives the directory of a running process to the user and group as which a thread opens the
     /// files.
-    pub fn give_to(&self, (uid, gid): (u32, u32)) -> Result<(), Error> {
+    pub(crate) fn give_to(&self, (uid, gid): (u32, u32)) -> Result<(), Error> {
         let present = self.place.directory.metadata().map_err(|source| self.place.error("", source))?;
         let is_first = present.uid() == rustix::process::geteuid().as_raw();
         if present.uid() == uid && (is_first || present.gid() == gid) {
@@ -172,13 +172,13 @@ impl Directory {
     }
 
     /// Reads a small file in the directory of a process, whether it has a controller or not.
-    pub fn peek(target: &Target, name: &str) -> Option<String> {
+    pub(crate) fn peek(target: &Target, name: &str) -> Option<String> {
         Directory::place_of(target)?.read(name).ok()
     }
 
     /// Records which process was started with the agent inside: the files stay as long as that
     /// process lives, even without this calltap.
-    pub fn belongs_to(&self, target: &Target) -> io::Result<()> {
+    pub(crate) fn belongs_to(&self, target: &Target) -> io::Result<()> {
         self.is_for_program_of(target)?;
         self.place.write(PROCESS, prefix_of(target).as_bytes())
     }
@@ -189,30 +189,9 @@ impl Directory {
         self.place.write(PROGRAM, program)
     }
 
-    /// Prepares a request to the controller of a process's session. None if there is no controller.
-    /// Waits for another calltap that has a request.
-    pub fn open_request_channel(target: &Target, limit: Duration) -> Result<Option<RequestChannel>, Error> {
-        let Some(place) = Directory::place_of(target) else { return Ok(None) };
-        let Ok(lock) = place.file("lock") else { return Ok(None) };
-        let turn = place.create("turn").or_else(|_| place.file("turn"));
-        let turn = turn.map_err(|source| place.error("turn", source))?;
-        let channel = RequestChannel { place, lock, turn };
-        let start = Instant::now();
-        while channel.has_controller() {
-            if flock(&channel.turn, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                return Ok(Some(channel));
-            }
-            if start.elapsed() > limit {
-                return Err(target.refuse(Reason::OtherSilent).into());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(None)
-    }
-
     /// Opens the directory of a process, if it has one. Waits a little for its controller to
     /// release it.
-    pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
+    pub(crate) fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
         again(|| Directory::open_once_for(target))
     }
 
@@ -225,7 +204,7 @@ impl Directory {
 
     /// Opens the directory of a session that a process has inherited by fork, if the first process
     /// of the session has ended.
-    pub fn open_inherited(target: &Target) -> Result<Option<Directory>, Error> {
+    pub(crate) fn open_inherited(target: &Target) -> Result<Option<Directory>, Error> {
         match mapped::inherited(target) {
             Some((_, Some(of))) => Err(target.refuse(Reason::Child { of }).into()),
             Some((place, None)) => Directory::open_at(target, place),
@@ -234,7 +213,7 @@ impl Directory {
     }
 
     /// Whether a process is the first one of the session.
-    pub fn is_of(&self, target: &Target) -> bool {
+    pub(crate) fn is_of(&self, target: &Target) -> bool {
         let name = self.place.inside.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(PREFIX) || name.starts_with(&prefix_of(target))
     }
@@ -274,17 +253,17 @@ impl Directory {
     }
 
     /// Sets whether the files stay when this is dropped, for the next controller.
-    pub fn keep(&mut self, keep: bool) {
+    pub(crate) fn keep(&mut self, keep: bool) {
         self.keep = keep;
     }
 
     /// Writes a small file, so that readers see the old or the new one.
-    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<()> {
         self.place.write(name, text.as_bytes())
     }
 
     /// Reads a small file.
-    pub fn read(&self, name: &str) -> io::Result<String> {
+    pub(crate) fn read(&self, name: &str) -> io::Result<String> {
         self.place.read(name)
     }
 
@@ -326,24 +305,24 @@ impl Directory {
     }
 
     /// Replaces the agent's file, which no process has loaded yet.
-    pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
+    pub(crate) fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
         self.place.write(self.agent, image).map_err(|source| self.place.error(self.agent, source))
     }
 
     /// Writes the agent that followed programs load.
-    pub fn prepare_to_follow(&self) -> Result<(), Error> {
+    pub(crate) fn prepare_to_follow(&self) -> Result<(), Error> {
         let bytes = agent::PRELOADED.bytes();
         self.place.write(FOLLOWED_FILE, bytes).map_err(|source| self.place.error(FOLLOWED_FILE, source))
     }
 
     /// Returns the path of the agent that followed programs load, in the view of the traced
     /// processes.
-    pub fn agent_to_preload(&self) -> PathBuf {
+    pub(crate) fn agent_to_preload(&self) -> PathBuf {
         self.place.inside.join(FOLLOWED_FILE)
     }
 
     /// Checks that a process can open the files.
-    pub fn is_seen_by(&self, target: &Target) -> Result<(), NotSeen> {
+    pub(crate) fn is_seen_by(&self, target: &Target) -> Result<(), NotSeen> {
         let place = |error: io::Error| NotSeen::Unknown { why: error.to_string() };
         let file = |path: PathBuf| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         if file(target.path(&self.agent_to_preload())) != file(self.place.via.join(FOLLOWED_FILE)) {
@@ -362,23 +341,23 @@ impl Directory {
     }
 
     /// Returns the inode of the code file, as it appears in a process's mappings.
-    pub fn code_inode(&self) -> u64 {
+    pub(crate) fn code_inode(&self) -> u64 {
         self.code.metadata().map_or(0, |meta| meta.ino())
     }
 
     /// Returns the identity of the session in the mappings of a process.
-    pub fn identity(&self) -> SessionId {
+    pub(crate) fn identity(&self) -> SessionId {
         let control = self.control.metadata().map_or(0, |meta| meta.ino());
         SessionId { name: self.place.inside.file_name().unwrap_or_default().to_owned(), control }
     }
 
     /// Returns the path of the directory in the view of the traced process.
-    pub fn inside(&self) -> &Path {
+    pub(crate) fn inside(&self) -> &Path {
         &self.place.inside
     }
 
     /// Returns the path of the agent in the view of the traced process.
-    pub fn agent(&self) -> PathBuf {
+    pub(crate) fn agent(&self) -> PathBuf {
         self.place.inside.join(self.agent)
     }
 }

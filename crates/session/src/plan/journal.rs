@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 /// An entry of the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A site, and a stub that it may lead to from now on.
     Site {
         /// Index of the process.
@@ -62,7 +62,7 @@ pub enum Entry {
 
 impl Entry {
     /// Returns the inode of a site's file.
-    pub fn file(&self) -> Option<u64> {
+    pub(crate) fn file(&self) -> Option<u64> {
         match self {
             Entry::Site { inode, .. } => Some(*inode),
             Entry::Veneers { .. } | Entry::Unwritten { .. } | Entry::Drained { .. } => None,
@@ -92,16 +92,16 @@ const _: () = assert!(values::PROGRAMS << STUB_BITS <= 1 << 32);
 
 /// Encoded entries. There are as many as functions, and a program waits until they are written.
 #[derive(Default, Debug)]
-pub struct Entries(Vec<[u8; SIZE]>);
+pub(crate) struct Entries(Vec<[u8; SIZE]>);
 
 impl Entries {
     /// Reserves memory for `count` more entries.
-    pub fn reserve(&mut self, count: usize) {
+    pub(crate) fn reserve(&mut self, count: usize) {
         self.0.reserve(count);
     }
 
     /// Returns the sites with the addresses that they may lead to.
-    pub fn sites(&self) -> impl Iterator<Item = (Avma, Avma)> {
+    pub(crate) fn sites(&self) -> impl Iterator<Item = (Avma, Avma)> {
         self.0.iter().filter_map(|bytes| match decode(bytes)? {
             Entry::Site { site, target, .. } => Some((site.address(), target)),
             Entry::Veneers { .. } | Entry::Unwritten { .. } | Entry::Drained { .. } => None,
@@ -109,7 +109,7 @@ impl Entries {
     }
 
     /// Adds an entry.
-    pub fn push(&mut self, entry: &Entry) {
+    pub(crate) fn push(&mut self, entry: &Entry) {
         self.0.push(encode(entry));
     }
 }
@@ -175,23 +175,23 @@ pub(crate) fn is_ours(process: u32, line: Option<&[u32]>) -> bool {
 
 /// The journal's file.
 #[derive(Debug)]
-pub struct Journal(File);
+pub(crate) struct Journal(File);
 
 impl Journal {
     /// Wraps an open file.
-    pub fn new(file: File) -> Journal {
+    pub(crate) fn new(file: File) -> Journal {
         Journal(file)
     }
 
     /// Appends entries.
-    pub fn add(&self, entries: &Entries) -> io::Result<()> {
+    pub(crate) fn add(&self, entries: &Entries) -> io::Result<()> {
         // Starts behind the last whole entry: a killed writer may have left a part of one.
         let end = self.0.metadata()?.len() / SIZE as u64 * SIZE as u64;
         self.0.write_all_at(entries.0.as_flattened(), end)
     }
 
     /// Returns all entries. Fails if one cannot be decoded: its site would be left behind.
-    pub fn read(&self) -> io::Result<Vec<Entry>> {
+    pub(crate) fn read(&self) -> io::Result<Vec<Entry>> {
         let length = self.0.metadata()?.len();
         if length > MAX_SIZE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the session's journal is too large"));

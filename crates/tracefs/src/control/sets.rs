@@ -93,7 +93,7 @@ impl Model<'_> {
     }
 
     /// Returns the words of the default tracer's set.
-    pub fn set_mut(&mut self, which: Which) -> &mut Vec<String> {
+    pub(crate) fn set_mut(&mut self, which: Which) -> &mut Vec<String> {
         let tracer = self.default_tracer_mut();
         match which {
             Which::Filter => &mut tracer.filter,

@@ -27,7 +27,7 @@ pub fn table(rows: &[Profiled]) -> String {
 
 /// Appends microseconds in seven digits at most, as function_graph prints them: up to three
 /// decimals, ` us `, and blanks up to the end of the column.
-pub fn write_duration(text: &mut String, ns: u64) {
+pub(crate) fn write_duration(text: &mut String, ns: u64) {
     let (us, below) = (ns / 1000, ns % 1000);
     // Every line of function_graph has a duration, so the cell is appended in one piece.
     let mut cell = [b' '; 28];

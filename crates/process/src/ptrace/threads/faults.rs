@@ -8,7 +8,7 @@ pub(super) const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
 /// Signals that the kernel raises for an instruction, as a set.
-pub const FAULT_SIGNALS: u64 = {
+pub(crate) const FAULT_SIGNALS: u64 = {
     let (mut set, mut n) = (0, 0);
     while n < FAULTS.len() {
         set |= 1 << (FAULTS[n] - 1);

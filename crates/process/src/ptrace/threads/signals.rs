@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 impl StoppedThread {
     /// Blocks all signals of the thread, until it changes its mask itself.
-    pub fn block_signals(&self) -> Result<(), NotHeld> {
+    pub(crate) fn block_signals(&self) -> Result<(), NotHeld> {
         self.set_blocked_signals(u64::MAX)
     }
 
@@ -32,7 +32,7 @@ impl StoppedThread {
     }
 
     /// Returns the signals that the program has handlers for.
-    pub fn handled_signals(&self) -> u64 {
+    pub(crate) fn handled_signals(&self) -> u64 {
         self.signals(["SigCgt"]).map_or(0, |[handled]| handled)
     }
 
@@ -45,7 +45,7 @@ impl StoppedThread {
 
     /// Returns the thread's signal mask. During a system call with a temporary mask, that is the
     /// one to restore afterwards.
-    pub fn blocked_signals(&self) -> Result<u64, NotHeld> {
+    pub(crate) fn blocked_signals(&self) -> Result<u64, NotHeld> {
         request(self.tid, requests::signal_mask).map_err(|errno| lost(self.tid, errno))
     }
 

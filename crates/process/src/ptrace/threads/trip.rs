@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// The state of a thread from before it was sent to other code.
 #[derive(Clone, Copy, Debug)]
-pub struct Trip {
+pub(crate) struct Trip {
     own: user_regs_struct,
     /// Signal mask.
     mask: u64,
@@ -22,7 +22,7 @@ impl StoppedThread {
     /// Sends the thread to other code, with all signals blocked. The caller must bring it
     /// [back](StoppedThread::come_back). The code must find its way back by itself, in case this
     /// process is killed meanwhile.
-    pub fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
+    pub(crate) fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
         let trip = Trip { own: self.regs, mask: self.blocked_signals()? };
         // From here on the thread finds its way back by itself.
         self.set(at)?;
@@ -37,7 +37,7 @@ impl StoppedThread {
     /// Brings a thread back that is stopped at a system call: restores the registers and the signal
     /// mask from before it was sent away. So no signal frame leads to the other code, and a pending
     /// signal is delivered as if the thread had been stopped all the time.
-    pub fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+    pub(crate) fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
         self.block_signals()?;
         self.stop_in_signal_path()?;
         self.put_back(trip)
@@ -45,7 +45,7 @@ impl StoppedThread {
 
     /// Lets a thread that was sent away run to the next entry to or exit from a system call.
     /// Returns its registers there.
-    pub fn follow_to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
+    pub(crate) fn follow_to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
         let mut signal = 0;
         loop {
             resume(self.tid, Resume::ToSystemCall, signal)?;
@@ -60,7 +60,7 @@ impl StoppedThread {
     /// Lets a thread that was sent away run freely until a condition holds, then stops it. Returns
     /// its registers. If it starts an opener, `quit` is the address of the code that ends one,
     /// which is traced until the condition holds.
-    pub fn run_until(
+    pub(crate) fn run_until(
         &mut self,
         until: Instant,
         quit: Option<u64>,
@@ -105,7 +105,7 @@ impl StoppedThread {
     }
 
     /// Lets the thread run from its current place, to find its own way back.
-    pub fn let_run(&mut self) {
+    pub(crate) fn let_run(&mut self) {
         self.running = resume(self.tid, Resume::Freely, 0).is_ok();
     }
 
@@ -135,7 +135,7 @@ impl StoppedThread {
     }
 
     /// Brings a thread back that was stopped by a fault.
-    pub fn put_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+    pub(crate) fn put_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
         // The mask comes first: if this process is killed in between, the code goes its own way
         // back.
         self.set_blocked_signals(trip.mask)?;

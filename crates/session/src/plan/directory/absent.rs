@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 impl Directory {
     /// Returns why a process without a [directory](Directory::open_for) has no session that this
     /// user may open.
-    pub fn why_none(target: &Target) -> Reason {
+    pub(crate) fn why_none(target: &Target) -> Reason {
         let (prefix, own) = (prefix_of(target), rustix::process::geteuid().as_raw());
         let mut owners = Base::of(target).flat_map(|base| {
             let entries = fs::read_dir(&base.via).into_iter().flatten().flatten();
