@@ -9,6 +9,7 @@ use crate::command_line::keep;
 use crate::command_line::processes;
 use crate::command_line::select;
 use crate::command_line::values;
+use crate::ending::without_numbers;
 use crate::many;
 use crate::terminal::named_pipe;
 use crate::terminal::output::Output;
@@ -78,7 +79,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
 pub fn say(notes: &[String]) {
     let of = processes::of_many();
     for note in notes {
-        tell!("calltap: {of}{note}");
+        tell!("calltap: {of}{}", without_numbers(note));
     }
 }
 

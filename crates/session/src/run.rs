@@ -66,9 +66,9 @@ fn hurry(reader: Option<&Pid>) {
 impl AttachSession<'_> {
     /// Attaches, runs, and detaches.
     pub(crate) fn run(&mut self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
+        let interrupted = launch::interruption()?;
         self.settings().save(&self.directory)?;
         self.directory.keep(true);
-        let interrupted = launch::interruption()?;
         let (max_overhead, duration) = self.options.subject.limits();
         let rates = max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();

@@ -149,10 +149,10 @@ impl Attached {
         let session = setup::session(&plan.selection, target.command(), clock, no_tsc.as_ref());
         let mut settings =
             Settings::new(Stage::Attaching, &target, session, plan.selection.words.clone(), plan.patch_mode);
+        let interrupted = launch::interruption()?;
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
-        let interrupted = launch::interruption()?;
         let (mut attached, stops) =
             serve::with_planner(&shared, &directory, subject, plan, &target.name, &|| {}, |planner| {
                 planner.interrupted = Arc::clone(&interrupted);

@@ -67,7 +67,7 @@ impl ExecWatch {
             arguments: program.command.iter().skip(1).filter_map(file_name).collect(),
             pid,
             own: Own::new(pid),
-            execs: Execs::of(pid).ok().filter(|_| !is_followed),
+            execs: if is_followed { None } else { Execs::of(pid).ok() },
             is_followed,
             seen: None,
         }
