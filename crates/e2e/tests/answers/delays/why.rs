@@ -160,10 +160,23 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
         "{lock:#}"
     );
     assert!(lock["total_ns"].as_u64().is_some_and(|ns| ns >= 40 * MS), "{lock:#}");
+}
+
+#[test]
+fn a_wait_for_the_end_of_a_thread_is_described() {
+    if !have_switches() || !have_tracepoints() {
+        return;
+    }
+    let program = compile(GCC, &["joined.c"], &["-pthread"]);
+    let (path, trace) = (program.path.display().to_string(), program.directory().join("join.data"));
+    let trace = trace.display().to_string();
+    ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
+    let (_, locks) = answer(&program, &["locks"], &["-i", &trace]);
+    let rows = locks["locks"].as_array().expect("locks");
     let is_join =
         |lock: &&Value| lock["lock"].as_str().is_some_and(|lock| lock.ends_with("block (pthread_join)"));
-    let join = rows.iter().find(is_join).unwrap_or_else(|| panic!("main joins threads: {locks:#}"));
-    assert_eq!(join["waits_in"][0]["function"], "main", "{join:#}");
+    let join = rows.iter().find(is_join).unwrap_or_else(|| panic!("{locks:#}"));
+    assert_eq!(join["waits_in"][0]["function"], "join", "{join:#}");
 }
 
 #[test]
