@@ -181,7 +181,9 @@ impl Addresses {
             let types = types.entry(region.file.clone()).or_insert_with(read);
             let suffix =
                 types.as_ref().and_then(|types| types.member_suffix(Svma(found.object), found.offset));
-            addresses.extend(suffix.filter(|(suffix, _)| !suffix.is_empty()).map(|(suffix, offset)| {
+            // At its beginning, an object as a whole has its name already.
+            let is_new = |(suffix, _): &(String, u64)| found.offset > 0 || !suffix.is_empty();
+            addresses.extend(suffix.filter(is_new).map(|(suffix, offset)| {
                 let object = Some(described.address - offset);
                 Address { name: Some(found.name + &suffix), object, ..described }
             }));
