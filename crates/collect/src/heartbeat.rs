@@ -26,13 +26,21 @@ pub fn raise_priority() {
 }
 
 fn raise(thread: Pid) {
-    let _ = NICENESS.iter().find(|niceness| setpriority_process(Some(thread), **niceness).is_ok());
+    lower_niceness(thread, &NICENESS);
+}
+
+/// Lowers the niceness of a thread to the first of these that this process may set. Returns the
+/// former one if it was changed.
+fn lower_niceness(thread: Pid, to: &[i32]) -> Option<i32> {
+    let before = getpriority_process(Some(thread)).ok()?;
+    let mut lower = to.iter().filter(|niceness| **niceness < before);
+    lower.any(|niceness| setpriority_process(Some(thread), *niceness).is_ok()).then_some(before)
 }
 
 /// A guard: the thread that began it, and threads that this one begins meanwhile, get a larger
 /// share of a busy processor than others. Attaching and detaching take many short turns: beside a
-/// hundred computing threads, which get the processor for some milliseconds each, it would take
-/// half a minute.
+/// hundred computing threads, which get the processor for some milliseconds each, it would take a
+/// minute.
 pub struct LargerShare {
     thread: Pid,
     /// Former niceness, if it was changed.
@@ -40,17 +48,11 @@ pub struct LargerShare {
 }
 
 impl LargerShare {
-    /// Niceness to try. At the lowest, calltap would leave little of a processor to the program
-    /// while it decodes a large file.
-    const NICENESS: [i32; 2] = [-10, -5];
-
-    /// Raises the share of the calling thread as far as this process may.
+    /// Raises the share of the calling thread as far as this process may, but not to the highest:
+    /// calltap would leave little of a processor to the program while it decodes a large file.
     pub fn begin() -> LargerShare {
         let thread = gettid();
-        let before = getpriority_process(Some(thread)).ok().filter(|before| *before > Self::NICENESS[0]);
-        let mut lower = Self::NICENESS.iter().filter(|niceness| Some(**niceness) < before);
-        let is_set = lower.any(|niceness| setpriority_process(Some(thread), *niceness).is_ok());
-        LargerShare { thread, before: before.filter(|_| is_set) }
+        LargerShare { thread, before: lower_niceness(thread, &NICENESS[1..]) }
     }
 }
 

@@ -33,7 +33,8 @@ pub struct RawEvent {
     pub low: u32,
     /// Slot of the return address, in units of 8 bytes; with the sparse clock, only the tag.
     pub slot: u64,
-    /// Return address of the call; 0 if it was not recorded.
+    /// Return address of the call; 0 if it was not recorded. Of a nonlocal exit, an address of the
+    /// stack where the thread was.
     pub parent: u64,
 }
 

@@ -73,11 +73,16 @@ pub fn attach_and_look(resident: &mut Resident, times: usize, tolerate: Tolerate
 
 /// Attaches repeatedly to a program that checks itself, which must succeed.
 pub fn goes_on(program: &Program, arguments: &[&str], times: usize, tolerate: Tolerate<'_>) {
-    let mut resident = Resident::start(program, arguments);
+    let resident = Resident::start(program, arguments);
+    resident_goes_on(resident, &format!("{} {arguments:?}", program.name), times, tolerate);
+}
+
+/// As [`goes_on`], with a program that runs already. `what` describes it.
+pub fn resident_goes_on(mut resident: Resident, what: &str, times: usize, tolerate: Tolerate<'_>) {
     attach_and_look(&mut resident, times, tolerate);
     let (status, output, errors) = resident.end();
-    assert!(status.success(), "{} {arguments:?}: {status}\n{output}{errors}", program.name);
-    assert_eq!(errors, "", "{} {arguments:?}", program.name);
+    assert!(status.success(), "{what}: {status}\n{output}{errors}");
+    assert_eq!(errors, "", "{what}");
 }
 
 /// Compiles a program whose `main` is run repeatedly.

@@ -32,7 +32,7 @@ pub use compile::{
 };
 pub use disturbed::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
-    refused_by, transparent, transparent_while_switched, transparent_while_switched_by,
+    refused_by, resident_goes_on, transparent, transparent_while_switched, transparent_while_switched_by,
 };
 pub use files::{copy_program, source, write_program};
 pub use go::Go;

@@ -184,49 +184,48 @@ impl<'a> Controller<'a> {
         alive: &AtomicBool,
     ) -> (AttachResult, DetachOutcome) {
         let AttachSession { options, target, directory, shared, .. } = self.session;
-        let Options { subject, plan, reports, .. } = options;
-        let planned =
-            serve::with_planner(shared, directory, subject, plan, &target.name, &|| {}, |planner| {
-                let records = self.records.clone();
-                planner.interrupted = Arc::clone(&self.interrupted);
-                let (mut attached, stops) =
-                    attach::attach(planner, target, reports.tell, &mut |record| drop(records.send(record)));
-                if attached.is_ok() {
-                    arrived();
-                    started::tell(plan, reports.started, planner);
-                    let until = duration.map(|duration| Instant::now() + duration);
-                    let over = || over() || until.is_some_and(|until| Instant::now() >= until);
-                    let let_go = AtomicBool::new(false);
-                    let follow = || Follow {
-                        directory,
-                        records: self.records.clone(),
-                        first: target.pid,
-                        started: false,
-                        alive,
-                        stop: &let_go,
-                    };
-                    let follow = plan.follow.then(follow);
-                    attached = thread::scope(|scope| {
-                        let _let_go = SetOnDrop(&let_go);
-                        let following = follow.map(|follow| follow.begin(scope));
-                        let remained = self.remain(planner, &over);
-                        // Detaching stops all processes; only its tracer can stop a followed one.
-                        let_go.store(true, Release);
-                        following.map(ScopedJoinHandle::join);
-                        remained
-                    });
-                    // Detaching reads other processes, one of which may wait for an answer.
-                    self.mailbox.into_iter().for_each(Mailbox::close);
-                    self.warnings = planner.take_warnings();
-                    self.code_is_in = planner.start.code_is_in.take();
-                    let at = planner.event_ticks();
-                    let of_process = |process| Record::Detaching(Detaching { process, at });
-                    let records = shared.processes().map(of_process);
-                    records.for_each(|record| drop(self.records.send(record.into())));
-                    detaching();
-                }
-                (attached, planner.tally.on, stops)
-            });
+        let (name, Options { subject, plan, reports, .. }) = (&target.name, options);
+        let planned = serve::with_planner(shared, directory, subject, plan, name, &|| {}, |planner| {
+            let records = self.records.clone();
+            planner.interrupted = Arc::clone(&self.interrupted);
+            let (mut attached, stops) =
+                attach::attach(planner, target, reports.tell, &mut |record| drop(records.send(record)));
+            if attached.is_ok() {
+                arrived();
+                started::tell(plan, reports.started, planner);
+                let until = duration.map(|duration| Instant::now() + duration);
+                let over = || over() || until.is_some_and(|until| Instant::now() >= until);
+                let let_go = AtomicBool::new(false);
+                let follow = || Follow {
+                    directory,
+                    records: self.records.clone(),
+                    first: target.pid,
+                    started: false,
+                    alive,
+                    stop: &let_go,
+                };
+                let follow = plan.follow.then(follow);
+                attached = thread::scope(|scope| {
+                    let _let_go = SetOnDrop(&let_go);
+                    let following = follow.map(|follow| follow.begin(scope));
+                    let remained = self.remain(planner, &over);
+                    // Detaching stops all processes; only its tracer can stop a followed one.
+                    let_go.store(true, Release);
+                    following.map(ScopedJoinHandle::join);
+                    remained
+                });
+                // Detaching reads other processes, one of which may wait for an answer.
+                self.mailbox.into_iter().for_each(Mailbox::close);
+                self.warnings = planner.take_warnings();
+                self.code_is_in = planner.start.code_is_in.take();
+                let at = planner.event_ticks();
+                let of_process = |process| Record::Detaching(Detaching { process, at });
+                let records = shared.processes().map(of_process);
+                records.for_each(|record| drop(self.records.send(record.into())));
+                detaching();
+            }
+            (attached, planner.tally.on, stops)
+        });
         // The program is recorded until it is left.
         heartbeat::raise_priority();
         (planned, detach::detach(target, directory, shared))

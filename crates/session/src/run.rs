@@ -58,7 +58,7 @@ struct ControllerResults {
 /// calls this. The process's threads do not wait for the collector, and the controller limits their
 /// events. Earlier, the two would take the processor from threads while they decode files and
 /// describe all functions.
-fn hurry(reader: Option<&Pid>) {
+fn raise_priorities(reader: Option<&Pid>) {
     reader.into_iter().for_each(|reader| heartbeat::set_real_time(*reader));
     heartbeat::raise_priority();
 }
@@ -110,7 +110,7 @@ impl AttachSession<'_> {
             }
             let arrived = || {
                 (run.accepted)();
-                hurry(reader.get());
+                raise_priorities(reader.get());
                 on.store(true, Release);
             };
             let detaching = || on.store(false, Release);

@@ -128,16 +128,29 @@ fn a_slow_call_is_explained_across_threads() {
     }
 }
 
+/// Flags that record wakeups and system calls.
+const EVENTS: [&str; 2] = ["--events", "sched,syscalls"];
+
+/// Returns the path of the trace that [`record`] writes.
+fn trace_of(program: &Program) -> String {
+    program.directory().join("why.data").display().to_string()
+}
+
+/// Records a program from its start to its end.
+fn record(program: &Program, flags: &[&str]) -> Run {
+    let (path, trace) = (program.path.display().to_string(), trace_of(program));
+    ask(&[&["record", "-q", "-o", &trace], flags, &["--", &path]].concat()).0
+}
+
 #[test]
 fn a_recording_explains_the_same_as_text_summary_and_locks() {
     if !have_switches() || !have_tracepoints() {
         return;
     }
     let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
-    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
-    let trace = trace.display().to_string();
+    let trace = trace_of(&program);
     let (said, told) = complete_answer(|| {
-        let (run, _) = ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
+        let run = record(&program, &EVENTS);
         (run.stdout, answer(&program, &["why", "handle_*>60ms"], &["-i", &trace]).1)
     });
     is_as_the_program_knows(&said, &told);
@@ -160,6 +173,8 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
         "{lock:#}"
     );
     assert!(lock["total_ns"].as_u64().is_some_and(|ns| ns >= 40 * MS), "{lock:#}");
+    // A thread waits at a word of a condition variable, which has its name as a whole.
+    assert!(rows.iter().any(|lock| lock["symbol"] == "ready_cond"), "{locks:#}");
 }
 
 #[test]
@@ -168,10 +183,8 @@ fn a_wait_for_the_end_of_a_thread_is_described() {
         return;
     }
     let program = compile(GCC, &["joined.c"], &["-pthread"]);
-    let (path, trace) = (program.path.display().to_string(), program.directory().join("join.data"));
-    let trace = trace.display().to_string();
-    ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
-    let (_, locks) = answer(&program, &["locks"], &["-i", &trace]);
+    record(&program, &EVENTS);
+    let (_, locks) = answer(&program, &["locks"], &["-i", &trace_of(&program)]);
     let rows = locks["locks"].as_array().expect("locks");
     let is_join =
         |lock: &&Value| lock["lock"].as_str().is_some_and(|lock| lock.ends_with("block (pthread_join)"));
@@ -201,9 +214,8 @@ fn waits_before_execve_belong_to_former_program() {
 #[test]
 fn unrecorded_events_are_reported_as_unknown() {
     let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
-    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
-    let trace = trace.display().to_string();
-    ask(&["record", "-q", "-o", &trace, "--", &path]);
+    let trace = trace_of(&program);
+    record(&program, &[]);
     let (_, told) = answer(&program, &["why", "handle_lock>60ms"], &["-i", &trace]);
     assert!(!told["unknown"].as_array().expect("a list").is_empty(), "{told:#}");
     if have_switches() {
@@ -268,9 +280,8 @@ fn why_blames_the_caller_of_calls_that_longjmp_left() {
         return;
     }
     let program = compile(GCC, &["left_waits.c"], &[]);
-    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
-    let trace = trace.display().to_string();
-    ask(&["record", "-q", "-o", &trace, "--", &path]);
+    let trace = trace_of(&program);
+    record(&program, &[]);
     let (_, told) = answer(&program, &["why", "*_again>40ms"], &["-i", &trace]);
     let waits = wait(call(&told, "waits_again"));
     assert_eq!(waits["path"], Value::Array(Vec::new()), "{waits:#}");
@@ -294,10 +305,9 @@ fn why_distinguishes_locks_of_the_same_name() {
         return;
     }
     let program = compile(GCC, &["same_locks.c", "same_locks_other.c"], &["-pthread"]);
-    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
-    let trace = trace.display().to_string();
+    let trace = trace_of(&program);
     let (_, told) = complete_answer(|| {
-        ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
+        record(&program, &EVENTS);
         (String::new(), answer(&program, &["why", "want_*>40ms", "--summary"], &["-i", &trace]).1)
     });
     let causes = told["causes"].as_array().expect("causes");
