@@ -58,6 +58,8 @@ pub(super) fn detach_one(
         pause = (pause * 2).min(MAX_PAUSE);
         let last = match detaching.attempt(stops)? {
             Attempt::Detached => return Ok(detaching.notes),
+            // The memory of an ended process is gone, whether its parent has waited for it or not.
+            Attempt::Obstacle(_) if !target.lives() => return Ok(detaching.notes),
             Attempt::Obstacle(why) => why,
         };
         if let Some(why) = detaching.gives_up(&last) {
