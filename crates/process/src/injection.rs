@@ -1,6 +1,7 @@
 //! Ways to bring the agent into a process: at its start, by its dynamic linker, or placed by a
 //! hijacked thread.
 
+mod allocators;
 mod block;
 pub mod call;
 mod flags;

@@ -42,6 +42,13 @@ pub fn first_stack(pid: u32) -> Option<u64> {
     top.filter(|top| *top > 1)
 }
 
+/// Returns for how long a process's first thread has been runnable and waited for a processor, if
+/// the kernel counts it.
+pub(crate) fn wait_for_processor(pid: u32) -> Option<Duration> {
+    let schedstat = fs::read_to_string(place(pid).join("schedstat")).ok()?;
+    schedstat.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 /// Facts about a process that are known until its parent has waited for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
@@ -160,6 +167,12 @@ pub fn program_headers(pid: u32) -> Option<(u64, u64)> {
     const AT_PHNUM: u64 = 5;
     let value = auxiliary(pid)?;
     Some((value(AT_PHDR)?, value(AT_PHNUM)?))
+}
+
+/// Returns the address of a program's first instruction, after a dynamic linker's.
+pub(crate) fn program_entry(pid: u32) -> Option<u64> {
+    const AT_ENTRY: u64 = 9;
+    auxiliary(pid)?(AT_ENTRY)
 }
 
 /// Whether a dynamic linker started the program. A static program may also load libraries,

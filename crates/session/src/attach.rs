@@ -36,7 +36,7 @@ pub(crate) fn attach(
         messages::tell_if_long(tell, text, || planner.check_first(target))?;
         Loading { target, directory: planner.directory, shared: planner.shared }.load()
     };
-    start::await_libraries(target);
+    start::await_start(target);
     let memory = MemoryWatch::open(target.pid).ok();
     let work = || match load(planner) {
         Err(error) => (Err(error), Stops::default()),
@@ -57,9 +57,16 @@ pub(crate) fn attach(
     };
     let (attached, stops) =
         in_tracer_thread(work).unwrap_or_else(|error| (Err(error.into()), Stops::default()));
-    // An error in the middle of execve says nothing about its cause.
-    let executed = attached.is_err() && memory.is_some_and(|memory| memory.is_gone()) && target.lives();
-    (if executed { Err(target.refuse(Reason::Executed).into()) } else { attached }, stops)
+    // An error in the middle of execve, or of a process that ends, says nothing about its cause.
+    let cause = || match memory.is_some_and(|memory| memory.is_gone()) && target.lives() {
+        true => Some(Reason::Executed),
+        false => (!(target.lives() && proc::goes_on(target.pid))).then_some(Reason::Ended),
+    };
+    let attached = attached.map_err(|error| match error {
+        Error::Interrupted { .. } => error,
+        other => cause().map_or(other, |reason| target.refuse(reason).into()),
+    });
+    (attached, stops)
 }
 
 impl Planner<'_> {
@@ -88,10 +95,6 @@ impl Planner<'_> {
         let checked = self.check_once(target.pid);
         if self.interrupted.load(Acquire) {
             return Err(Error::Interrupted { program: target.name.clone() });
-        }
-        // An error about a process that ends meanwhile is replaced by the end as the reason.
-        if checked.is_err() && !(target.lives() && proc::goes_on(target.pid)) {
-            return Err(target.refuse(Reason::Ended).into());
         }
         checked.map(drop)
     }

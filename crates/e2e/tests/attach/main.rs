@@ -18,5 +18,6 @@ mod replaced;
 mod running;
 mod sandbox;
 mod snapshots;
+mod starting;
 mod stopped;
 mod waits;

@@ -8,6 +8,7 @@
 //! lock; where there is no proof, the lock counts as held.
 
 use crate::frames::{Handlers, Stack, find, words};
+use crate::injection::allocators::{ALLOCATOR, other_allocators, span};
 use crate::injection::linker::{LinkerLocks, first_objects, is_linker};
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
@@ -18,7 +19,6 @@ use crate::target::{Symbols, is_libc};
 use crate::unwind::Unwinder;
 use calltap_patch::{Avma, Text};
 use std::cell::{Cell, OnceCell};
-use std::collections::HashSet;
 
 /// Ranges of code in which a thread may hold locks that loading the agent needs.
 pub struct Guards {
@@ -43,27 +43,6 @@ pub struct Guards {
     /// Whether a thread could not be judged without the unwinding information.
     wants_unwinder: Cell<bool>,
 }
-
-/// Functions that bound the C library's allocator: all of its code lies between the first and the
-/// last.
-const ALLOCATOR: &[&str] = &[
-    "malloc",
-    "free",
-    "calloc",
-    "realloc",
-    "memalign",
-    "aligned_alloc",
-    "posix_memalign",
-    "valloc",
-    "pvalloc",
-    "malloc_trim",
-    "malloc_usable_size",
-    "mallopt",
-    "malloc_stats",
-    "malloc_info",
-    "mallinfo",
-    "mallinfo2",
-];
 
 /// Functions that hold the allocator's or the dynamic linker's locks.
 const LOCKING: &[&str] = &[
@@ -105,10 +84,6 @@ const WAITS: &[&str] = &[
     "sem_timedwait",
     "sem_clockwait",
 ];
-
-/// Functions of the allocator. An object that defines one in its dynamic symbol table replaces the
-/// C library's.
-const REPLACED: &[&str] = &["malloc", "calloc", "realloc", "free"];
 
 /// System calls of [`WAITING`] that an unknown allocator may make while it holds its lock: to back
 /// off, or to print.
@@ -165,8 +140,7 @@ impl Guards {
         let first = first_objects(pid, regions);
         if let Some(libc) = Symbols::of(pid, &first, is_libc, wanted) {
             let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
-            let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
-            allocator.extend(ends);
+            allocator.extend(span(&all));
             allocator.extend(LOCKING.iter().filter_map(|name| libc.range(name)));
             waits.extend(WAITS.iter().flat_map(|name| libc.ranges_of(name)));
             syscall = libc.range(SYSCALL);
@@ -239,7 +213,7 @@ impl Guards {
         };
         let rip = thread.regs.rip;
         let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
-        if calls(WAITING) && !find(&self.linker, rip) && !in_handler {
+        if waits_outside(thread) && !find(&self.linker, rip) && !in_handler {
             let backs_off = calls(BACKING_OFF) && at(&self.other_allocators);
             return backs_off.then_some(Inside::Allocator);
         }
@@ -278,6 +252,29 @@ impl Guards {
     }
 }
 
+/// Whether a stopped thread waits for an event from outside, so that it holds no lock of the
+/// allocator, unless a signal handler is what waits.
+fn waits_outside(thread: &StoppedThread) -> bool {
+    thread.system_call.is_some_and(|call| WAITING.contains(&call))
+}
+
+/// Whether a stopped thread may hold the lock of an allocator whose functions are these.
+pub fn may_allocate(
+    thread: &StoppedThread,
+    functions: &[(u64, u64)],
+    text: &mut ProcessText,
+    regions: &[Region],
+) -> bool {
+    let stack = Stack::read(thread, text, &Mappings::known(regions), &mut Handlers::new(regions));
+    let is_outside = || {
+        let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
+        waits_outside(thread) && !calls(BACKING_OFF) && !stack.is_in_handler()
+    };
+    let mut all = stack.segments.iter().flat_map(|segment| words(&segment.bytes));
+    let is_inside = find(functions, thread.regs.rip) || all.any(|word| find(functions, word));
+    is_inside && !is_outside()
+}
+
 /// Whether a stopped thread runs with the control block that glibc has made for it. Functions of
 /// glibc find the owner of a lock there, and the thread's local variables.
 fn has_control_block(pid: u32, thread: &StoppedThread, text: &mut ProcessText) -> bool {
@@ -294,20 +291,4 @@ fn has_control_block(pid: u32, thread: &StoppedThread, text: &mut ProcessText) -
     // The only thread of a process that was forked without the C library has its parent's id there.
     let is_parents = || id.is_some_and(|id| id != 0) && proc::has_one_thread(pid);
     pointer != 0 && word(ITSELF) == Some(pointer) && (is_id || is_parents())
-}
-
-/// Returns the text of objects, other than the C library and the dynamic linker, that define the
-/// allocator's functions for all.
-fn other_allocators(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
-    let of_file = |region: &&Region| region.executable && region.file.1 != 0;
-    let names: HashSet<&str> = regions.iter().filter(of_file).map(Region::name).collect();
-    let mut found = Vec::new();
-    for name in names.into_iter().filter(|name| !is_libc(name) && !is_linker(name)) {
-        let symbols = Symbols::exported(pid, regions, |other| other == name, |name| REPLACED.contains(&name));
-        if symbols.is_some_and(|symbols| symbols.ranges().next().is_some()) {
-            found.extend(text_of(regions, |other| other == name));
-        }
-    }
-    found.sort();
-    found
 }

@@ -2,11 +2,12 @@
 //!
 //! The unwinder allocates memory for the frames of a [placed](super::placed) agent, and keeps the
 //! pointer to it in the agent's memory. LeakSanitizer knows no such object: it has to be told to
-//! search there, or it would report a leak and change the program's exit status.
+//! search there, or it would report a leak and change the program's exit status. While it searches,
+//! it holds its lock.
 
 use super::inferior::program;
 use crate::memory::maps::Region;
-use crate::target::{Symbols, Target};
+use crate::target::{Symbols, Target, is_libc};
 
 const REGISTER: &str = "__lsan_register_root_region";
 /// Functions that hold LeakSanitizer's lock.
@@ -39,6 +40,13 @@ impl LeakDetector {
             let register = exported.address(REGISTER)?;
             Some(LeakDetector { register: Some(register), code: exported.ranges().collect() })
         };
-        read(&is_library).or_else(|| read(&|other| other == name)).unwrap_or_default()
+        let Some(mut found) = read(&is_library).or_else(|| read(&|other| other == name)) else {
+            return LeakDetector::default();
+        };
+        // The program's end starts the search, without a function that is exported. The call of
+        // what runs at the end does not return: the address after it is the end of `exit`.
+        let libc = Symbols::exported(target.pid, regions, is_libc, |name| name == "exit");
+        found.code.extend(libc.iter().flat_map(Symbols::ranges).map(|(start, end)| (start, end + 1)));
+        found
     }
 }

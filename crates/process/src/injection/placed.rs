@@ -6,6 +6,7 @@
 
 use crate::agent::{LoadedAgent, PLACED};
 use crate::frames::is_unwinder;
+use crate::injection::allocators::locking_functions;
 use crate::injection::inferior::program;
 use crate::injection::inject::Mapping;
 use crate::injection::leaks::LeakDetector;
@@ -195,6 +196,15 @@ impl Frames {
         }
         unwinder.extend(symbols.ranges());
         Ok(Frames { register, leaks: None, locking: unwinder })
+    }
+
+    /// Returns the functions in which a thread may hold a lock that registering takes beside the
+    /// unwinder's. It locks a mutex, which a runtime may have replaced, and since GCC 13 it
+    /// allocates.
+    pub fn allocating(&self, target: &Target, regions: &[Region]) -> Vec<(u64, u64)> {
+        let of_program = |program: &Region| locking_functions(target.pid, regions, program.name());
+        let program = program(target, regions).filter(|_| self.register.is_some());
+        program.map(of_program).unwrap_or_default()
     }
 
     /// Whether the unwinder has written its object: the registration is done.

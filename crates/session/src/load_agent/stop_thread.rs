@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::load_agent::STARTING;
 use calltap_abi::{CHUNKS_AT, stub};
 use calltap_process::frames::Stacks;
-use calltap_process::injection::guards::Guards;
+use calltap_process::injection::guards::{Guards, may_allocate};
 use calltap_process::injection::inferior::{Inferior, TRY};
 use calltap_process::injection::linker::first_objects;
 use calltap_process::injection::placed::{Frames, owner_word};
@@ -131,10 +131,11 @@ fn placing_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> {
 }
 
 /// Stops a thread that holds no lock of the unwinder, and has a control block unless the program
-/// has been without one for some time.
+/// has been without one for some time. A thread in the allocator is the last choice.
 fn outside_unwinder(inferior: &mut Inferior<'_>) -> Result<StoppedThread, Error> {
     let target = inferior.target;
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
+    let allocating = frames.allocating(target, &inferior.regions);
     let start = Instant::now();
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
         let may_start = start.elapsed() < STARTING && proc::has_one_thread(target.pid);
@@ -142,7 +143,11 @@ fn outside_unwinder(inferior: &mut Inferior<'_>) -> Result<StoppedThread, Error>
             return Some(Inside::Start);
         }
         let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
-        (!stack.words_in(&frames.locking).is_empty()).then_some(Inside::Unwinder)
+        if !stack.words_in(&frames.locking).is_empty() {
+            return Some(Inside::Unwinder);
+        }
+        (start.elapsed() < UNLOCKED && may_allocate(thread, &allocating, text, regions))
+            .then_some(Inside::Allocator)
     });
     not_in_group_stop(target, thread?)
 }
