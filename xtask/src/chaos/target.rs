@@ -22,24 +22,30 @@ struct Build {
     is_static: bool,
 }
 
-const BUILDS: [Build; 7] = [
-    Build { name: "gcc", compiler: "gcc", flags: &["-O2"], is_static: false },
-    Build { name: "clang", compiler: "clang-16", flags: &["-O2"], is_static: false },
-    Build {
-        name: "entries",
-        compiler: "gcc",
-        flags: &["-O2", "-fpatchable-function-entry=5"],
-        is_static: false,
-    },
-    Build { name: "fentry", compiler: "gcc", flags: &["-O2", "-pg", "-mfentry"], is_static: false },
-    Build { name: "static", compiler: "gcc", flags: &["-O2", "-static"], is_static: true },
-    Build { name: "static-pie", compiler: "gcc", flags: &["-O2", "-static-pie"], is_static: true },
+impl Build {
+    /// Returns the sanitizer whose runtime is in the program.
+    fn sanitizer(&self) -> Option<&str> {
+        self.flags.iter().find_map(|flag| flag.strip_prefix("-fsanitize="))
+    }
+}
+
+const PLAIN: Build = Build { name: "gcc", compiler: "gcc", flags: &["-O2"], is_static: false };
+
+const BUILDS: [Build; 9] = [
+    Build { name: "gcc", compiler: "gcc", flags: &["-O2"], ..PLAIN },
+    Build { name: "clang", compiler: "clang-16", flags: &["-O2"], ..PLAIN },
+    Build { name: "entries", flags: &["-O2", "-fpatchable-function-entry=5"], ..PLAIN },
+    Build { name: "fentry", flags: &["-O2", "-pg", "-mfentry"], ..PLAIN },
+    Build { name: "static", flags: &["-O2", "-static"], is_static: true, ..PLAIN },
+    Build { name: "static-pie", flags: &["-O2", "-static-pie"], is_static: true, ..PLAIN },
     Build {
         name: "static-entries",
-        compiler: "gcc",
         flags: &["-O2", "-static", "-fpatchable-function-entry=5"],
         is_static: true,
+        ..PLAIN
     },
+    Build { name: "asan", flags: &["-O2", "-fsanitize=address"], ..PLAIN },
+    Build { name: "tsan", compiler: "clang-16", flags: &["-O2", "-fsanitize=thread"], ..PLAIN },
 ];
 
 /// The sources of a program besides the common ones.
@@ -67,13 +73,18 @@ pub struct Target {
     build: &'static Build,
     kind: Kind,
     modes: Vec<String>,
+    /// Whether the first step begins before the program is ready.
+    pub starts: bool,
 }
 
 impl Target {
     /// Draws a program.
     pub fn draw(random: &mut Rng) -> Target {
         let build = &BUILDS[random.usize(..BUILDS.len())];
-        let kind = [Kind::Plain, Kind::Plain, Kind::Allocator, Kind::Throws][random.usize(..4)];
+        let mut kind = [Kind::Plain, Kind::Plain, Kind::Allocator, Kind::Throws][random.usize(..4)];
+        if build.sanitizer().is_some() && kind == Kind::Allocator {
+            kind = Kind::Plain;
+        }
         let mut modes = Vec::new();
         let mut signals: Vec<i32> = ORDINARY.into_iter().chain(REAL_TIME).collect();
         random.shuffle(&mut signals);
@@ -117,13 +128,18 @@ impl Target {
         if modes.iter().any(|mode| mode == "setid") {
             modes.retain(|mode| mode != "waits" && mode != "cancel" && !mode.starts_with("jumps"));
         }
-        Target { build, kind, modes }
+        // ThreadSanitizer holds signals back.
+        if build.sanitizer() == Some("thread") {
+            modes.retain(|mode| !mode.contains(':'));
+        }
+        Target { build, kind, modes, starts: random.u8(..4) == 0 }
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} {}", self.build.name, self.kind, self.modes.join(" "))
+        let starts = if self.starts { " from the start" } else { "" };
+        write!(f, "{} {:?} {}{starts}", self.build.name, self.kind, self.modes.join(" "))
     }
 }
 
@@ -209,7 +225,7 @@ pub struct Verdict {
 }
 
 impl Running {
-    /// Starts the program, and waits until it is ready.
+    /// Starts the program.
     pub fn start(target: &Target, place: &ChaosDirectory) -> Result<Running> {
         let (program, file, errors) =
             (place.program(target)?, place.file("counters"), place.file("errors.log"));
@@ -218,12 +234,18 @@ impl Running {
         let mut command = Command::new(program);
         command.arg(&file).args(&target.modes).current_dir(&place.directory);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(errors)?);
+        // A report of the sanitizer is not about calltap.
+        command.env("ASAN_OPTIONS", "detect_leaks=0").env("TSAN_OPTIONS", "report_bugs=0");
         let mut child = command.spawn().with_context(|| format!("starting {target}"))?;
-        let mut output = BufReader::new(child.stdout.take().context("piped")?);
-        let mut line = String::new();
-        output.read_line(&mut line)?;
-        anyhow::ensure!(line == "ready\n", "{target}: it does not begin");
+        let output = BufReader::new(child.stdout.take().context("piped")?);
         Ok(Running { pid: child.id(), child, output, counters })
+    }
+
+    /// Waits until the program is ready.
+    pub fn await_ready(&mut self) -> Result<(), String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).map_err(|error| error.to_string())?;
+        if line == "ready\n" { Ok(()) } else { Err(format!("it does not begin: {}", self.errors())) }
     }
 
     fn counters(&self) -> Vec<u64> {
