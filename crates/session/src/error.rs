@@ -55,10 +55,8 @@ pub enum Error {
         /// Reason, a clause.
         reason: String,
     },
-    /// The user interrupted the command before anything was done to the process.
-    #[error(
-        "{program}: interrupted while calltap read which functions can be traced: the process is unchanged"
-    )]
+    /// The user interrupted the command before the process was traced.
+    #[error("{program}: interrupted before calltap had attached: the process is unchanged")]
     Interrupted {
         /// The process.
         program: String,

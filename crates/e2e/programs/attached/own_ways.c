@@ -148,7 +148,7 @@ static void *dispatch(void *p) {
     return p;
 }
 
-// No file may be read any more (Landlock).
+// No file may be read any more (Landlock), by this thread and those that it starts.
 static void sandbox(void) {
     struct { unsigned long handled; } files = {1 << 2 /* LANDLOCK_ACCESS_FS_READ_FILE */};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -190,12 +190,12 @@ static void opened(void) {
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "";
     pthread_t thread, dispatcher = 0;
+    if (!strcmp(which, "sandbox")) sandbox();
     pthread_create(&thread, NULL, watch_input, NULL);
     while (!watching) rest(1000);
     if (!strcmp(which, "dispatch")) { pthread_create(&dispatcher, NULL, dispatch, NULL); while (watching < 2) rest(1000); }
     if (!strcmp(which, "moved")) move_text();
     if (!strcmp(which, "bare")) start_bare();
-    if (!strcmp(which, "sandbox")) sandbox();
     printf("ready\n");
     fflush(stdout);
     if (!strcmp(which, "moves")) {
