@@ -2,7 +2,7 @@
 //!
 //! Uses `unsafe` because it maps and unmaps the ranges of the plan.
 
-use crate::files::{MAPPINGS, RESERVED, VENEERS, open_beside};
+use crate::files::{MAPPINGS, RESERVED, VENEERS, open_beside, remember};
 use crate::state::Session;
 use crate::{register, sys, traps, waits};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
@@ -198,6 +198,17 @@ pub fn unmap_planned(session: Session) {
         // any more.
         unsafe { sys::unmap(map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize) };
     }
+}
+
+/// Keeps the addresses of all veneers reserved, without memory.
+pub fn reserve_planned(session: Session) {
+    for map in planned(session) {
+        let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
+        // SAFETY: as in `unmap_planned`.
+        let _ = unsafe { sys::map(address, length, 0, RESERVED | sys::MAP_FIXED, None) };
+    }
+    // Leaving the session would unmap these.
+    remember(VENEERS, 0, 0);
 }
 
 /// Discards private copies of pages of files.

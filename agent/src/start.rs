@@ -4,11 +4,11 @@
 //! Uses `unsafe` because it maps and unmaps the session's files.
 
 use crate::files::{MAPPINGS, RESERVED, VENEERS, open_beside, remember};
-use crate::plan::{give_back_planned, handle_planned_traps, map_planned, unmap_planned};
+use crate::plan::{give_back_planned, handle_planned_traps, map_planned, reserve_planned, unmap_planned};
 use crate::register::{self, IMAGE};
 use crate::state::{self, Private, Session};
 use crate::{hooks, loader, shadow, sys, tables, traps, word};
-use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, REGISTER_ALONE, TRAPS, UNMAP};
+use calltap_abi::remote::{GIVE_BACK, JOIN, LEAVE, MAP, REGISTER, REGISTER_ALONE, RESERVE, TRAPS, UNMAP};
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, Control, MAGIC, VERSION, stub};
 use core::sync::atomic::Ordering::*;
 
@@ -24,6 +24,7 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
     let done = match operation {
         MAP => Session::get().map(map_planned),
         UNMAP => Session::get().map(unmap_planned),
+        RESERVE => Session::get().map(reserve_planned),
         GIVE_BACK => Session::get().map(give_back_planned),
         REGISTER => Session::get()
             .and_then(register::process)

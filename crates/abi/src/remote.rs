@@ -5,6 +5,8 @@
 pub const MAP: u32 = 0;
 /// Undoes the mappings that the plan lists.
 pub const UNMAP: u32 = 1;
+/// Gives back the memory of all veneers, and keeps their addresses reserved. The plan lists them.
+pub const RESERVE: u32 = 8;
 /// Gives back the pages that the plan lists, as their contents are those of their files.
 pub const GIVE_BACK: u32 = 5;
 /// Tells the kernel that the recorder will sync the process's processors ([`crate::plan::Sync`]).

@@ -113,10 +113,15 @@ impl LoadedAgent {
         std::ptr::eq(self.image, &PLACED)
     }
 
+    /// Whether the dynamic linker loaded this agent when the program started.
+    pub fn is_preloaded(&self) -> bool {
+        std::ptr::eq(self.image, &PRELOADED)
+    }
+
     /// Whether the recorder must tell the agent [where the thread library keeps a thread's
     /// id](crate::injection::placed::owner_word).
     pub fn needs_owner_word(&self) -> bool {
-        !std::ptr::eq(self.image, &PRELOADED)
+        !self.is_preloaded()
     }
 
     /// Whether the agent is still mapped.

@@ -32,13 +32,33 @@ fn a_process_that_executes_programs_all_the_time_is_recorded_or_refused_for_that
 fn a_program_that_starts_is_attached_to_when_its_initializers_have_run() {
     for build in [&BARE[0], GCC] {
         let program = compile(build, &["initialized.c"], &[]);
-        let mut resident = Resident::spawn(Command::new(&program.path), program.directory().to_owned());
+        let mut command = Command::new(&program.path);
+        command.current_dir(program.directory());
+        let mut resident = Resident::spawn(command, program.directory().to_owned());
         let run = resident.attach(SHORT);
         assert!(run.status.success(), "{}", run.stderr);
         resident.wait_for("ready");
         let (status, output, errors) = resident.end();
         assert!(status.success(), "{}: {status}: {output}{errors}", build.name);
     }
+}
+
+/// The agent of a followed program is loaded before its initializers run.
+#[test]
+fn a_program_that_is_followed_keeps_the_addresses_that_a_sanitizer_has_noted() {
+    let program = compile(&BARE[0], &["initialized.c"], &[]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "read line; \"$1\"; exit $?", "sh"]).arg(&program.path);
+    command.current_dir(program.directory());
+    let mut resident = Resident::spawn(command, program.directory().to_owned());
+    let mut calltap = resident.attach_beside(&["--follow"]);
+    resident.await_recorder();
+    resident.tell();
+    resident.wait_for("ready");
+    kill(calltap.id(), libc::SIGINT);
+    succeeds(&mut calltap);
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{status}: {output}{errors}");
 }
 
 /// Compiles a program with an allocator, mutexes and a search for leaks of its own.

@@ -17,7 +17,7 @@ use calltap_process::agent::{self, LoadedAgent};
 use calltap_process::frames::{self, Stacks};
 use calltap_process::go;
 use calltap_process::injection::inferior::Inferior;
-use calltap_process::memory::maps::{self, Mappings};
+use calltap_process::memory::maps::{self, Mappings, Region};
 use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::pages;
 use calltap_process::ptrace::stop_times::Stops;
@@ -83,6 +83,8 @@ struct Detaching<'a> {
     inferior: Inferior<'a>,
     agent: LoadedAgent,
     changes: JournaledChanges,
+    /// Inode of the file with calltap's code.
+    code: u64,
     /// Whether all sites that need no stop were written while the process ran.
     live: bool,
     /// Range of its stubs.
@@ -128,6 +130,7 @@ impl<'a> Detaching<'a> {
             inferior,
             agent,
             changes,
+            code: directory.code_inode(),
             live: false,
             stubs: (0, 0),
             word: 0,
@@ -140,7 +143,7 @@ impl<'a> Detaching<'a> {
             notes: DetachNotes::default(),
         };
         detaching.switch_off_running();
-        detaching.find_code(directory.code_inode());
+        detaching.find_code();
         detaching.since = Instant::now();
         Ok(detaching)
     }
@@ -169,10 +172,10 @@ impl<'a> Detaching<'a> {
     }
 
     /// Finds calltap's code, and code that unwinds.
-    fn find_code(&mut self, code: u64) {
-        let Detaching { shared, inferior, agent, changes, .. } = self;
+    fn find_code(&mut self) {
+        let Detaching { shared, inferior, agent, changes, code, .. } = self;
         // A forked child that is in no table has the image where its parent has it.
-        let known = || image_in(shared, code, &inferior.regions);
+        let known = || image_in(shared, *code, &inferior.regions);
         let image = self.process.map(|process| &process.image).or_else(known);
         let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
         self.word = image.map_or(0, |image| image.thread_word.load(Relaxed));
@@ -340,7 +343,7 @@ impl<'a> Detaching<'a> {
 
     /// Makes a thread unmap the memory that nothing refers to any more, while the others run.
     fn unmap(&mut self, stops: &mut Stops) {
-        let Detaching { shared, target, inferior, changes, notes, .. } = self;
+        let Detaching { shared, target, inferior, agent, changes, code, stubs, notes, .. } = self;
         let ends = |patched: &PatchedSite| {
             [patched.site.address().0, patched.site.address().0 + patched.site.len() as u64 - 1]
         };
@@ -358,9 +361,13 @@ impl<'a> Detaching<'a> {
             }
             Err(why) => return notes.ours.push(why.to_string()),
         };
+        let stays = agent.is_preloaded() && is_noted(&inferior.regions);
+        let (remove, veneers) = match stays {
+            true => (remote::RESERVE, &veneers_in(&inferior.regions, *code, *stubs)),
+            false => (remote::UNMAP, &changes.veneers),
+        };
         let mut hijacked = inferior.hijack(&mut thread);
-        for (operation, ranges) in
-            [(remote::UNMAP, &changes.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
+        for (operation, ranges) in [(remove, &veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
         {
             if !list(shared, ranges) {
                 continue;
@@ -392,6 +399,21 @@ impl<'a> Detaching<'a> {
         };
         (self.since.elapsed() > limit).then(|| format!("{last}: calltap's mappings stay, and {leads}"))
     }
+}
+
+/// Whether ThreadSanitizer has noted which files' code is mapped, in memory of a file of its own.
+/// It takes that code for libraries that stay, and ends the program if a stack has their addresses
+/// later.
+fn is_noted(regions: &[Region]) -> bool {
+    regions.iter().any(|region| region.name().starts_with("tsan.rodata."))
+}
+
+/// Returns the veneers, as address and length: all mappings of the code file but the stubs.
+fn veneers_in(regions: &[Region], code: u64, stubs: (u64, u64)) -> Vec<(u64, u64)> {
+    let is_veneer = |region: &&Region| {
+        region.executable && region.file.1 == code && !(stubs.0..stubs.1).contains(&region.start)
+    };
+    regions.iter().filter(is_veneer).map(|region| (region.start, region.end - region.start)).collect()
 }
 
 /// Whether no thread may make the agent's system calls, now and later.
