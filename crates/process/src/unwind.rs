@@ -45,7 +45,7 @@ pub struct Module {
 
 impl Unwinder {
     /// Reads the unwinding information of a process.
-    pub(crate) fn new(pid: u32, regions: &[Region]) -> Unwinder {
+    pub fn new(pid: u32, regions: &[Region]) -> Unwinder {
         let text = regions.iter().filter(|region| region.executable && region.file.1 != 0);
         let module = |region: &Region| Module::read(&region.open(pid).ok()?, region);
         Unwinder { modules: text.filter_map(module).collect() }

@@ -23,7 +23,7 @@ use calltap_process::proc;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::ptrace::{in_tracer_thread, sharing};
 use calltap_process::target::Target;
-use one::detach_one;
+use one::{detach_one, has_executed};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::*;
 use std::thread;
@@ -101,8 +101,9 @@ fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> Detach
             };
             let notes = detach_one(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
             left.notes.extend(notes.others);
-            // A process that is ending may have lost parts already, so its errors do not count.
-            if !notes.ours.is_empty() && !is_ending(found) {
+            // A process that is ending may have lost parts already, and one that has executed
+            // another program has lost all, so their errors do not count.
+            if !notes.ours.is_empty() && !has_executed(found, directory) && !is_ending(found) {
                 left.whole = false;
                 left.notes.extend(notes.ours);
             }

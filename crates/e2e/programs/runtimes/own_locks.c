@@ -1,5 +1,5 @@
-// Has an allocator and mutexes of its own with one lock, as a sanitizer does, which it nearly always
-// holds; or holds the lock at its end, where it searches for leaks.
+// Has an allocator and mutexes of its own with one lock, as a sanitizer does, which it mostly holds;
+// or holds the lock at its end, where it searches for leaks.
 #include "e2e.h"
 #include <poll.h>
 #include <pthread.h>
@@ -48,6 +48,11 @@ int main(int argc, char **argv) {
     puts("ready");
     fflush(stdout);
     if (argc > 1 && !strcmp(argv[1], "ends")) return atexit(search);
-    while (!poll(&(struct pollfd){.fd = 0, .events = POLLIN}, 1, 0)) for (int n = 0; n < 1000; n++) KEEP(work());
+    while (!poll(&(struct pollfd){.fd = 0, .events = POLLIN}, 1, 0)) {
+        for (int n = 0; n < 100; n++) {
+            KEEP(work());
+            for (volatile int m = 0; m < 5000; m++) ;
+        }
+    }
     return 0;
 }

@@ -69,13 +69,13 @@ fn with_own_locks() -> Program {
 #[test]
 fn a_thread_that_holds_the_lock_of_its_own_allocator_is_not_borrowed() {
     let program = with_own_locks();
-    let resident = Resident::start(&program, &[]);
     for _ in 0..8 {
+        let resident = Resident::start(&program, &[]);
         let run = resident.attach(SHORT);
         assert!(run.status.success(), "{}", run.stderr);
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{status}: {output}{errors}");
     }
-    let (status, output, errors) = resident.end();
-    assert!(status.success(), "{status}: {output}{errors}");
 }
 
 #[test]

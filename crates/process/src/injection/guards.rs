@@ -258,10 +258,12 @@ fn waits_outside(thread: &StoppedThread) -> bool {
     thread.system_call.is_some_and(|call| WAITING.contains(&call))
 }
 
-/// Whether a stopped thread may hold the lock of an allocator whose functions are these.
+/// Whether a stopped thread may hold the lock of an allocator whose functions are these. Without
+/// the unwinding information, a word that is left over from an earlier call counts as one.
 pub fn may_allocate(
     thread: &StoppedThread,
     functions: &[(u64, u64)],
+    unwinder: Option<&Unwinder>,
     text: &mut ProcessText,
     regions: &[Region],
 ) -> bool {
@@ -270,8 +272,13 @@ pub fn may_allocate(
         let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
         waits_outside(thread) && !calls(BACKING_OFF) && !stack.is_in_handler()
     };
+    let own = stack.segments.first().map_or(&[][..], |segment| &segment.bytes);
+    let is_open = |unwinder: &Unwinder| {
+        unwinder.frames(thread, own).is_some_and(|open| open.iter().any(|at| find(functions, *at)))
+    };
     let mut all = stack.segments.iter().flat_map(|segment| words(&segment.bytes));
-    let is_inside = find(functions, thread.regs.rip) || all.any(|word| find(functions, word));
+    let is_inside = find(functions, thread.regs.rip)
+        || all.any(|word| find(functions, word)) && unwinder.is_none_or(is_open);
     is_inside && !is_outside()
 }
 

@@ -59,7 +59,9 @@ pub(super) fn detach_one(
         let last = match detaching.attempt(stops)? {
             Attempt::Detached => return Ok(detaching.notes),
             // The memory of an ended process is gone, whether its parent has waited for it or not.
-            Attempt::Obstacle(_) if !target.lives() => return Ok(detaching.notes),
+            Attempt::Obstacle(_) if !target.lives() || has_executed(target, directory) => {
+                return Ok(detaching.notes);
+            }
             Attempt::Obstacle(why) => why,
         };
         if let Some(why) = detaching.gives_up(&last) {
@@ -67,6 +69,13 @@ pub(super) fn detach_one(
             return Ok(detaching.notes);
         }
     }
+}
+
+/// Whether a process, in which something went wrong, has executed another program, so that nothing
+/// of calltap's is left in it.
+pub(super) fn has_executed(target: &Target, directory: &Directory) -> bool {
+    let is_readable = || maps::read(target.pid).is_ok_and(|regions| !regions.is_empty());
+    is_readable() && !agent::has_mapped(target.pid, &directory.identity())
 }
 
 /// Result of an attempt.

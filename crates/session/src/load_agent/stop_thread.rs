@@ -12,6 +12,7 @@ use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::reason::{Inside, Reason};
 use calltap_process::target::{Symbols, Target, is_libc};
+use calltap_process::unwind::Unwinder;
 use calltap_process::{limits, proc};
 use std::time::{Duration, Instant};
 
@@ -130,26 +131,34 @@ fn placing_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> {
     Ok((outside_unwinder(inferior)?, Way::Placed))
 }
 
-/// Stops a thread that holds no lock of the unwinder, and has a control block unless the program
-/// has been without one for some time. A thread in the allocator is the last choice.
+/// Stops a thread that holds no lock of the unwinder or of the allocator, and has a control block
+/// unless the program has been without one for some time.
 fn outside_unwinder(inferior: &mut Inferior<'_>) -> Result<StoppedThread, Error> {
     let target = inferior.target;
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let allocating = frames.allocating(target, &inferior.regions);
     let start = Instant::now();
-    let thread = inferior.thread_outside(TRY, |thread, text, regions| {
-        let may_start = start.elapsed() < STARTING && proc::has_one_thread(target.pid);
-        if may_start && owner_word(target, thread, text) == Err(Reason::UnknownThreads) {
-            return Some(Inside::Start);
-        }
-        let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
-        if !stack.words_in(&frames.locking).is_empty() {
-            return Some(Inside::Unwinder);
-        }
-        (start.elapsed() < UNLOCKED && may_allocate(thread, &allocating, text, regions))
-            .then_some(Inside::Allocator)
-    });
-    not_in_group_stop(target, thread?)
+    let mut find = |patience, unwinder: Option<&Unwinder>| {
+        inferior.thread_outside(patience, |thread, text, regions| {
+            let may_start = start.elapsed() < STARTING && proc::has_one_thread(target.pid);
+            if may_start && owner_word(target, thread, text) == Err(Reason::UnknownThreads) {
+                return Some(Inside::Start);
+            }
+            let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
+            if !stack.words_in(&frames.locking).is_empty() {
+                return Some(Inside::Unwinder);
+            }
+            may_allocate(thread, &allocating, unwinder, text, regions).then_some(Inside::Allocator)
+        })
+    };
+    let mut found = find(UNLOCKED, None);
+    if found.is_err() && target.lives() {
+        // Reading the unwinding information takes long, so no thread is stopped meanwhile.
+        let read = || Unwinder::new(target.pid, &maps::read(target.pid).unwrap_or_default());
+        let unwinder = (!allocating.is_empty()).then(read);
+        found = find(TRY, unwinder.as_ref());
+    }
+    not_in_group_stop(target, found?)
 }
 
 /// Refuses a thread of a process that was stopped by a signal meanwhile: a call that takes locks
