@@ -204,7 +204,8 @@ pub fn unmap_planned(session: Session) {
 pub fn reserve_planned(session: Session) {
     for map in planned(session) {
         let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
-        // SAFETY: as in `unmap_planned`.
+        // SAFETY: the recorder names mappings of the session's code file that the agent has made,
+        // and no site leads there any more.
         let _ = unsafe { sys::map(address, length, 0, RESERVED | sys::MAP_FIXED, None) };
     }
     // Leaving the session would unmap these.

@@ -419,6 +419,13 @@ impl Resident {
         command.spawn().expect("calltap")
     }
 
+    /// Closes the program's input, and checks that it ends with status 0.
+    #[track_caller]
+    pub fn ends_well(self, what: &str) {
+        let (status, output, errors) = self.end();
+        assert!(status.success(), "{what}: {status} {output}{errors}");
+    }
+
     /// Closes the program's input, and waits for its end. Returns its status, the output that no
     /// test waited for, and its errors.
     pub fn end(mut self) -> (ExitStatus, String, String) {

@@ -169,7 +169,11 @@ pub fn who_maps(session: &SessionId, known: &[u32], program: Option<&Path>) -> V
 
 /// Whether an agent has mapped the control file of this session into a process.
 pub fn has_mapped(pid: u32, session: &SessionId) -> bool {
-    let regions = maps::read(pid).unwrap_or_default();
+    is_joined(&maps::read(pid).unwrap_or_default(), session)
+}
+
+/// Whether an agent has mapped the control file of this session, in a process with these mappings.
+pub fn is_joined(regions: &[Region], session: &SessionId) -> bool {
     // The inode number alone is ambiguous: unrelated file systems number their files alike.
     let directory = |region: &Region| region.path.parent().and_then(Path::file_name) == Some(&session.name);
     let control = |region: &Region| {

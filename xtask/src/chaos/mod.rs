@@ -76,21 +76,18 @@ fn round(
     let steps: Vec<Step> = (0..count).map(|n| Step::draw(&mut random, n == 0, tools)).collect();
     let mut done = Vec::new();
     let mut running = Running::start(&target, place)?;
-    let mut awaited = if target.starts { Ok(false) } else { running.await_ready().map(|()| true) };
-    let outcome = steps.iter().try_for_each(|step| {
-        let is_ready = std::mem::replace(&mut awaited, Ok(true))?;
+    let ready = if target.starts { Ok(()) } else { running.await_ready() };
+    let take = |step: &Step| {
         done.push(step.to_string());
         let result = step.take(running.pid, place, tools);
         figures.attaches += u64::from(step.attaches() && result == Ok(Done::Fully));
         figures.refused += u64::from(matches!(result, Ok(Done::Refused)));
         figures.kills += u64::from(matches!(result, Ok(Done::Killed)));
         result?;
-        if !is_ready {
-            running.await_ready()?;
-        }
         running.goes_on()
-    });
-    let outcome = outcome
+    };
+    let outcome = ready
+        .and_then(|()| steps.iter().try_for_each(take))
         .and_then(|()| step::leave(running.pid, place, tools))
         .and_then(|()| running.goes_on())
         .and_then(|()| running.is_as_it_was());

@@ -213,6 +213,8 @@ pub struct Running {
     pub pid: u32,
     child: Child,
     output: BufReader<ChildStdout>,
+    /// Whether the program has said that it is ready.
+    is_ready: bool,
     counters: File,
 }
 
@@ -238,14 +240,17 @@ impl Running {
         command.env("ASAN_OPTIONS", "detect_leaks=0").env("TSAN_OPTIONS", "report_bugs=0");
         let mut child = command.spawn().with_context(|| format!("starting {target}"))?;
         let output = BufReader::new(child.stdout.take().context("piped")?);
-        Ok(Running { pid: child.id(), child, output, counters })
+        Ok(Running { pid: child.id(), child, output, is_ready: false, counters })
     }
 
     /// Waits until the program is ready.
     pub fn await_ready(&mut self) -> Result<(), String> {
         let mut line = String::new();
-        self.output.read_line(&mut line).map_err(|error| error.to_string())?;
-        if line == "ready\n" { Ok(()) } else { Err(format!("it does not begin: {}", self.errors())) }
+        if !self.is_ready {
+            self.output.read_line(&mut line).map_err(|error| error.to_string())?;
+            self.is_ready = line == "ready\n";
+        }
+        if self.is_ready { Ok(()) } else { Err(format!("it does not begin: {}", self.errors())) }
     }
 
     fn counters(&self) -> Vec<u64> {
@@ -254,8 +259,9 @@ impl Running {
         bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect()
     }
 
-    /// Checks that each thread makes progress, and that none is stopped.
+    /// Checks that each thread of the ready program makes progress, and that none is stopped.
     pub fn goes_on(&mut self) -> Result<(), String> {
+        self.await_ready()?;
         let (before, start) = (self.counters(), Instant::now());
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {

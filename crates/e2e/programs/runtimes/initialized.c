@@ -1,6 +1,6 @@
 // Notes which files' code is mapped, as ThreadSanitizer does in its initializer, which the dynamic
 // linker runs before all others; those addresses must not become free.
-#include "e2e.h"
+#include "arena.h"
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -9,20 +9,7 @@
 static char noted[1 << 16], now[1 << 16];
 
 // A sanitizer is an allocator, too. The C library's own could not be called while the linker works.
-static char arena[16 << 20];
-static size_t used;
-UNTRACED void *malloc(size_t size) {
-    void *found = arena + used;
-    used += (size + 15) & ~15UL;
-    if (used > sizeof arena) abort();
-    return found;
-}
-UNTRACED void *calloc(size_t count, size_t size) { return malloc(count * size); }
-UNTRACED void *realloc(void *old, size_t size) {
-    void *found = malloc(size);
-    return old ? memmove(found, old, size) : found;
-}
-UNTRACED void free(void *old) { (void)old; }
+UNTRACED void *malloc(size_t size) { return take(size); }
 
 UNTRACED static char *read_maps(void) {
     int maps = open("/proc/self/maps", O_RDONLY);

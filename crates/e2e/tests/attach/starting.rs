@@ -38,8 +38,7 @@ fn a_program_that_starts_is_attached_to_when_its_initializers_have_run() {
         let run = resident.attach(SHORT);
         assert!(run.status.success(), "{}", run.stderr);
         resident.wait_for("ready");
-        let (status, output, errors) = resident.end();
-        assert!(status.success(), "{}: {status}: {output}{errors}", build.name);
+        resident.ends_well(build.name);
     }
 }
 
@@ -57,8 +56,7 @@ fn a_program_that_is_followed_keeps_the_addresses_that_a_sanitizer_has_noted() {
     resident.wait_for("ready");
     kill(calltap.id(), libc::SIGINT);
     succeeds(&mut calltap);
-    let (status, output, errors) = resident.end();
-    assert!(status.success(), "{status}: {output}{errors}");
+    resident.ends_well(&program.name);
 }
 
 /// Compiles a program with an allocator, mutexes and a search for leaks of its own.
@@ -73,8 +71,7 @@ fn a_thread_that_holds_the_lock_of_its_own_allocator_is_not_borrowed() {
         let resident = Resident::start(&program, &[]);
         let run = resident.attach(SHORT);
         assert!(run.status.success(), "{}", run.stderr);
-        let (status, output, errors) = resident.end();
-        assert!(status.success(), "{status}: {output}{errors}");
+        resident.ends_well(&program.name);
     }
 }
 
@@ -84,6 +81,5 @@ fn a_program_that_searches_for_leaks_at_its_end_is_left_alone() {
     let mut resident = Resident::start(&program, &["ends"]);
     resident.wait_for("searches");
     one_line(&resident.attach(SHORT), &["it has ended"]);
-    let (status, output, errors) = resident.end();
-    assert!(status.success(), "{status}: {output}{errors}");
+    resident.ends_well(&program.name);
 }

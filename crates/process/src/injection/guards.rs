@@ -267,6 +267,9 @@ pub fn may_allocate(
     text: &mut ProcessText,
     regions: &[Region],
 ) -> bool {
+    if functions.is_empty() {
+        return false;
+    }
     let stack = Stack::read(thread, text, &Mappings::known(regions), &mut Handlers::new(regions));
     let is_outside = || {
         let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));

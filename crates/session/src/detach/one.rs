@@ -74,8 +74,9 @@ pub(super) fn detach_one(
 /// Whether a process, in which something went wrong, has executed another program, so that nothing
 /// of calltap's is left in it.
 pub(super) fn has_executed(target: &Target, directory: &Directory) -> bool {
-    let is_readable = || maps::read(target.pid).is_ok_and(|regions| !regions.is_empty());
-    is_readable() && !agent::has_mapped(target.pid, &directory.identity())
+    let regions = maps::read(target.pid).unwrap_or_default();
+    // In the middle of execve there are no mappings, and of unreadable ones nothing is known.
+    !regions.is_empty() && !agent::is_joined(&regions, &directory.identity())
 }
 
 /// Result of an attempt.

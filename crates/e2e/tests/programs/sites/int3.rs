@@ -38,11 +38,6 @@ fn does_its_work(resident: &mut Resident) {
     resident.wait_for("done");
 }
 
-fn ends_well(resident: Resident, what: &str) {
-    let (status, output, errors) = resident.end();
-    assert!(status.success(), "{what}: {status} {output}{errors}");
-}
-
 fn detach(resident: &Resident, what: &str) {
     let left = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
     assert!(left.status.success(), "{what}: {}", left.stderr);
@@ -115,7 +110,7 @@ fn int3_sites_are_restored_at_detach() {
         resident.sound();
     }
     does_its_work(&mut resident);
-    ends_well(resident, "came and went");
+    resident.ends_well("came and went");
 }
 
 #[test]
@@ -144,7 +139,7 @@ fn repeatedly_switched_program_works() {
     }
     detach(&resident, "switched");
     does_its_work(&mut resident);
-    ends_well(resident, "switched");
+    resident.ends_well("switched");
 }
 
 // A breakpoint leads to different stubs in different processes.
@@ -162,7 +157,7 @@ fn children_live_on_while_their_parent_is_traced_by_other_stubs() {
     }
     does_its_work(&mut resident);
     detach(&resident, "children");
-    ends_well(resident, "children");
+    resident.ends_well("children");
 }
 
 #[test]
@@ -191,7 +186,7 @@ fn program_survives_killed_recorder_and_next_recorder_repairs() {
             }
         }
         does_its_work(&mut resident);
-        ends_well(resident, "killed");
+        resident.ends_well("killed");
     }
 }
 
@@ -218,7 +213,7 @@ fn unsafe_breakpoints_are_reported_and_other_sites_traced() {
         let run = resident.attach(&[ALLOWED, SHORT].concat());
         let told = ["7 functions", "they need breakpoints", says];
         assert!(told.iter().all(|part| run.stderr.contains(part)), "{how}: {}", run.stderr);
-        ends_well(resident, how);
+        resident.ends_well(how);
     }
 }
 

@@ -46,11 +46,6 @@ fn detach(resident: &Resident, what: &str) {
     assert!(!handles_traps(resident.pid), "{what}: SIGTRAP is as it was");
 }
 
-fn ends_well(resident: Resident, what: &str) {
-    let (status, output, errors) = resident.end();
-    assert!(status.success(), "{what}: {status} {output}{errors}");
-}
-
 #[test]
 fn threads_that_come_and_go_children_and_signal_handlers_meet_breakpoints() {
     let program = compile(GCC, &["resident.c"], &[]);
@@ -69,7 +64,7 @@ fn threads_that_come_and_go_children_and_signal_handlers_meet_breakpoints() {
         // may always fall back to the default mode.
         assert!(through > 0 || ["churn", "forks"].contains(&how), "{how}: never through breakpoints");
         detach(&resident, how);
-        ends_well(resident, how);
+        resident.ends_well(how);
     }
 }
 
@@ -104,7 +99,7 @@ fn the_next_calltap_cleans_up_after_a_recorder_that_was_killed() {
         assert!(run.status.success(), "{what}: {}", run.stderr);
         assert_eq!(changed_text(resident.pid), [""; 0], "{what}");
         assert!(!handles_traps(resident.pid), "{what}");
-        ends_well(resident, &what);
+        resident.ends_well(&what);
     }
 }
 
@@ -137,7 +132,7 @@ fn a_calltap_killed_in_the_middle_leaves_a_program_that_runs_on_and_the_next_one
                 resident.wait_for("done");
             }
             detach(&resident, &what);
-            ends_well(resident, &what);
+            resident.ends_well(&what);
         }
         assert!(left > 0, "{mode}: never killed in the middle");
     }
@@ -172,7 +167,7 @@ fn breakpoint_mode_falls_back_with_a_message_if_sigtrap_is_taken_later() {
         let left = calltap_run(&["detach", "-p", &pid]);
         assert!(left.status.success() && changed_text(resident.pid).is_empty(), "{how}: {}", left.stderr);
         assert_eq!(handles_traps(resident.pid), how == "handled", "{how}: the program's own is left alone");
-        ends_well(resident, how);
+        resident.ends_well(how);
     }
 }
 
@@ -202,7 +197,7 @@ fn patch_mode_is_reported_and_before_start_needs_program() {
         assert!(status.stdout.contains(&format!("patch mode {mode}\n")), "{}", status.stdout);
         detach(&resident, mode);
     }
-    ends_well(resident, "told");
+    resident.ends_well("told");
     let program = compile(GCC, &["tail.c"], &[]);
     for mode in ["before-start", "jmp3f", "breakpoint", "stop_machine"] {
         let recording = record(&program, &["--patch-mode", mode], &Expect::default());
