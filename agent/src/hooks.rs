@@ -143,6 +143,7 @@ hooks!(
     red_zone = const stub::RED_ZONE,
     granule = const stub::SHADOW_GRANULE,
     shadow_bit = const stub::SHADOW_BIT,
+    max_arguments = const MAX_ARGUMENT_WORDS,
     shadow_size = const shadow::GRANULES,
     data = const CHUNK_DATA,
     room = const CHUNK_LIMIT - CHUNK_DATA,
@@ -168,6 +169,9 @@ hooks!(
     since_entry = const stub::AFTER_LEAVE - stub::AFTER_CALL,
     left = const stub::AFTER_LEAVE as u32 ^ code::EXIT,
 );
+
+/// Maximum number of words that a function with a return stub takes from the stack when it returns.
+const MAX_ARGUMENT_WORDS: u32 = 64;
 
 unsafe extern "C" {
     static calltap_hook_table: [[i32; stub::HOOK_COUNT]; 4];

@@ -120,12 +120,31 @@
     lea rdx, [rsp + 48]
     btc rdx, {shadow_bit}
     mov rcx, qword ptr [rdx]
+    test rcx, rcx
+    jz 8f
+4:
     mov qword ptr [rsp + 48], rcx
     .cfi_offset 16, -8
     tap_restore
     ret
     .cfi_adjust_cfa_offset 40
     .cfi_escape 0x10, 0x10, 12, 0x38, 0x1c, 0x0e, 0,0,0,0,0,0x10,0,0, 0x27
+8:    # the return took arguments from the stack: its slot is the next one below that has an address
+    mov r11d, {max_arguments}
+81:
+    lea rdx, [rdx - 8]
+    mov rcx, qword ptr [rdx]
+    mov rax, rcx
+    sub rax, qword ptr [rip + {stubs}]
+    cmp rax, {region}
+    jb 82f    # the mark of a call
+    test rcx, rcx
+    jnz 4b
+82:
+    dec r11d
+    jnz 81b
+    xor ecx, ecx    # no address is known
+    jmp 4b
     .if \event
     7:
         tap_slow 0 0

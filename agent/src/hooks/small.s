@@ -9,6 +9,12 @@
     .if \mcount == 0; tap_frame 16; .else; tap_frame 8; .endif
     tap_save
     .if \event
+        .if \parent && \goid == 0
+            tap_load_slot rcx \mcount
+            sub rcx, qword ptr [rip + {stubs}]
+            cmp rcx, {region}
+            jb 5f
+        .endif
         mov ecx, 0
         tap_state 7f
         tap_store \clock \mcount \fix \parent 7f \goid \goid
@@ -32,6 +38,17 @@
             tap_slow \mcount \fix calltap_small_record_shim
         .endif
         jmp 3b
+        .if \parent && \goid == 0
+        5:    # entered by a jump from a function that has its return address in the shadow stack
+            mov ecx, 0
+            tap_state 8f
+            tap_store \clock \mcount \fix 2 8f 0
+            jmp 3b
+        8:
+            tap_load_parent \mcount 2
+            tap_slow \mcount \fix calltap_small_record_shim
+            jmp 3b
+        .endif
     .endif
     .if \profile
     33:

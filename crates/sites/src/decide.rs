@@ -122,6 +122,7 @@ const RETURN_STUB: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
     return_stub::reads_return_address,
     return_stub::moves_return_address,
     return_stub::pops_arguments,
+    return_stub::may_pop_arguments,
     return_stub::is_of_virtual_machine,
 ];
 

@@ -20,4 +20,5 @@ pub(crate) mod resolvers;
 pub(crate) mod return_address_readers;
 pub(crate) mod rseq;
 pub(crate) mod scope;
+pub(crate) mod swift;
 pub(crate) mod xray;

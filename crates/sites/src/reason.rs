@@ -193,6 +193,9 @@ reasons! {
         "it may move its return address (at {at:#x})", "trace its callers, or use --tracer function";
     PopsArguments { at: u64 } = "pops-arguments",
         "a return takes its arguments from the stack (at {at:#x})", "trace its callers, or use --tracer function";
+    MayPopArguments { at: u64 } = "may-pop-arguments",
+        "it may end with a jump to an asynchronous function of Swift, whose return takes arguments from the stack (at {at:#x})",
+        "trace its callers, or use --tracer function";
     Machine { name: String } = "virtual-machine",
         "{name} may look up its return address", "trace functions that the virtual machine calls";
     ReturnAddressReadThere = "return-address-read-there", "the return address is read there", "trace its callers";

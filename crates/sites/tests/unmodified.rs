@@ -202,6 +202,20 @@ fn exits_of(compiler: &str, name: &str, all: &[(&str, &str)]) -> String {
 
 const ENTERS: &str = "push %rbp; mov %rsp, %rbp; push %r15";
 
+// A return stub would not see the return of an asynchronous function of Swift where it expects it.
+#[test]
+fn a_function_of_swift_that_jumps_to_unknown_code_gets_no_return_stub() {
+    const SWIFT: &str = ".pushsection swift5_types, \"a\"; .byte 1; .popsection";
+    let jumps =
+        ".cfi_startproc; mov (%rdi), %rax; xor %esi, %esi; xor %edx, %edx; jmp *16(%rax); .cfi_endproc";
+    let found = exits("jumps", jumps);
+    assert!(found.starts_with("it ends with a tail call"), "{found}");
+    let found = exits("jumps", &format!("{jumps}; {SWIFT}"));
+    assert!(found.contains("unseen: it may end with a jump to an asynchronous function of Swift"), "{found}");
+    let ordinary = exits("ordinary", &format!("{ENTERS}; pop %r15; pop %rbp; jmp getenv; {SWIFT}"));
+    assert!(ordinary.starts_with("it ends with a tail call"), "{ordinary}");
+}
+
 #[test]
 fn exit_jump_covers_preceding_instructions_or_padding() {
     let pops = format!("{ENTERS}; inc %edi; pop %r15; pop %rbp; ret");

@@ -1,8 +1,8 @@
 //! Tail calls: a call lasts until its caller continues, whatever functions it has jumped to.
 
 use calltap_e2e::{
-    BARE, Build, Expect, GCC, Resident, XRAY, calltap_run, changed_text, compile, have, installed, interrupt,
-    record,
+    BARE, Build, CLANG, Expect, GCC, Resident, XRAY, calltap_run, changed_text, compile, have, installed,
+    interrupt, record,
 };
 use std::collections::BTreeMap;
 
@@ -55,6 +55,29 @@ fn a_call_lasts_until_control_is_back_at_its_caller() {
         check(build, &[]);
         // The function that is jumped to is not traced.
         check(build, &["-N", "pauses"]);
+    }
+}
+
+/// A build by clang, whose option -pg calls the profiling function.
+const CLANG_MCOUNT: &Build =
+    &Build { name: "clang mcount", compilers: ["clang-16", "clang++-16"], flags: &["-O2", "-pg"] };
+
+#[test]
+fn functions_return_to_their_callers_if_their_returns_take_arguments_from_the_stack() {
+    let builds = [CLANG, CLANG_MCOUNT, XRAY, &BARE[2]];
+    for build in builds.into_iter().filter(|build| have(build.compilers[0])) {
+        for recognised in [&[][..], &["-DSWIFT"]] {
+            let program = compile(build, &["argument_pops.c"], recognised);
+            let both = ["--tracer", "function", "--tracer", "function_graph"];
+            let values = ["-A", "adds@arg2/d64", "-R", "starts@retval/d64"];
+            for flags in [&[][..], &["--tracer", "profile"], &both, &values] {
+                let recording = record(&program, flags, &Expect::default());
+                assert!(recording.run.status.success(), "{}: {}", recording.what, recording.run.stderr);
+                let trace = recording.trace.to_string_lossy().into_owned();
+                let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+                assert!(!replay.contains("<-0x"), "{}: {replay}", recording.what);
+            }
+        }
     }
 }
 

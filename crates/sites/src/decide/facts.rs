@@ -18,7 +18,7 @@ use crate::code::workers;
 use crate::discover::parts::Parts;
 use crate::discover::return_address_readers::{self, Jump};
 use crate::discover::scope::Scope;
-use crate::discover::{jumps, lookup, rseq};
+use crate::discover::{jumps, lookup, rseq, swift};
 use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
 use crate::elf::{frames, machines};
@@ -47,6 +47,8 @@ pub(crate) struct FileFacts<'a, 'd> {
     /// Functions that remove arguments from the stack when they return, each with the instruction
     /// that does.
     pub argument_pops: BTreeMap<u64, u64>,
+    /// Functions that may end with a jump to one which does so, each with the jump.
+    pub argument_pops_elsewhere: BTreeMap<u64, u64>,
     /// Functions that jump to an exported function of the file through a linker's stub, by that
     /// function's address.
     pub exported_callees: BTreeMap<u64, Vec<u64>>,
@@ -170,6 +172,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         file.resolve(functions, pointers);
         file.find_argument_pops(functions);
         file.find_jumps_to_readers(functions);
+        file.find_jumps_to_async(functions);
         file.spread_to_tail_callers(functions);
         file
     }
@@ -221,7 +224,6 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         };
         let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
         let ranges = starts.iter().copied().zip(ends).collect();
-        let (lost, argument_pops) = (BTreeMap::new(), BTreeMap::new());
         let jumps_with_frame = jumps_with_frame(functions, &branches, &rows, &parts);
         let into = |passed: &Passed| Some((lookup::index_at(functions, passed.to)?, passed.at));
         let computed_into = branches.computed.iter().filter_map(into).collect();
@@ -237,8 +239,9 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             sites,
             wanted,
             members,
-            lost,
-            argument_pops,
+            lost: BTreeMap::new(),
+            argument_pops: BTreeMap::new(),
+            argument_pops_elsewhere: BTreeMap::new(),
             exported_callees: BTreeMap::new(),
             jumps_with_frame,
             computed_into,
@@ -308,10 +311,21 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         }
     }
 
+    /// Finds the functions that may jump to an asynchronous function of Swift.
+    fn find_jumps_to_async(&mut self, functions: &[Function]) {
+        for at in swift::jumps(self.image, &self.branches) {
+            let Some(n) = lookup::index_at(functions, at) else { continue };
+            for member in self.parts.group(n) {
+                self.argument_pops_elsewhere.entry(functions[member].address.0).or_insert(at);
+            }
+        }
+    }
+
     /// Passes these properties on to the functions that jump to one that has them, as their return
     /// address becomes its own.
     fn spread_to_tail_callers(&mut self, functions: &[Function]) {
-        for found in [&mut self.rows.readers, &mut self.lost, &mut self.argument_pops] {
+        let FileFacts { lost, argument_pops, argument_pops_elsewhere, .. } = self;
+        for found in [&mut self.rows.readers, lost, argument_pops, argument_pops_elsewhere] {
             let mut open: Vec<u64> = found.keys().copied().collect();
             while let Some(callee) = open.pop() {
                 let Ok(n) = functions.binary_search_by_key(&Svma(callee), |function| function.address) else {

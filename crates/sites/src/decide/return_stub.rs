@@ -18,6 +18,11 @@ pub(super) fn pops_arguments(facts: &FunctionFacts<'_>) -> Option<Reason> {
     Some(Reason::PopsArguments { at })
 }
 
+pub(super) fn may_pop_arguments(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let at = *facts.file.argument_pops_elsewhere.get(&facts.address)?;
+    Some(Reason::MayPopArguments { at })
+}
+
 pub(super) fn is_of_virtual_machine(facts: &FunctionFacts<'_>) -> Option<Reason> {
     facts.file.machine.map(|name| Reason::Machine { name: name.to_owned() })
 }

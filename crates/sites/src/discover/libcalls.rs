@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use calltap_names::printable_bytes;
 
-use super::return_address_readers;
+use super::{return_address_readers, swift};
 use crate::address::Svma;
 use crate::binary::Binary;
 use crate::elf::dynamic::Dynamic;
@@ -90,8 +90,12 @@ pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Erro
         if name.is_empty() || is_known || LEFT_OUT.contains(&name) {
             continue;
         }
-        let must_not_return = keeps.contains(&slot) || SWITCHERS.contains(&name);
-        found.extend(stub.function(&image, &printable_bytes(name), must_not_return));
+        let why_unseen = if keeps.contains(&slot) || SWITCHERS.contains(&name) {
+            Some(Reason::ReadsReturnAddress { at: stub.at })
+        } else {
+            swift::may_be_async(name).then_some(Reason::MayPopArguments { at: stub.at })
+        };
+        found.extend(stub.function(&image, &printable_bytes(name), why_unseen));
     }
     let number = found.len();
     binary.functions.extend(found);
@@ -132,20 +136,18 @@ fn stub_at(image: &Image<'_>, start: u64) -> Option<Stub> {
 }
 
 impl Stub {
-    /// Makes a function of the stub. `must_not_return`: its return address must not be replaced.
-    fn function(&self, image: &Image<'_>, name: &str, must_not_return: bool) -> Option<Function> {
+    /// Makes a function of the stub. `why_unseen`: why its return address must not be replaced, if
+    /// so.
+    fn function(&self, image: &Image<'_>, name: &str, why_unseen: Option<Reason>) -> Option<Function> {
         let Stub { start, at, length, .. } = *self;
         debug_assert!(length >= JUMP);
         let old = image.bytes(at, length)?.to_vec();
-        let returns = match must_not_return {
-            false => Returns::Stub(Some(Reason::TailCall { at })),
-            true => Returns::Exits {
+        let returns = match why_unseen.map(Box::new) {
+            None => Returns::Stub(Some(Reason::TailCall { at })),
+            Some(why) => Returns::Exits {
                 at_entry: Vec::new(),
                 elsewhere: Vec::new(),
-                unrecorded_end: Some(Reason::UnseenTailCall {
-                    at,
-                    why: Box::new(Reason::ReadsReturnAddress { at }),
-                }),
+                unrecorded_end: Some(Reason::UnseenTailCall { at, why }),
             },
         };
         Some(Function {

@@ -43,21 +43,26 @@ pub(crate) struct Jump {
     pub to: Option<u64>,
 }
 
-/// Returns the jumps of a file that lead to one of these functions, or to an exported function of
-/// the file itself, which may jump on.
-pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<Jump> {
-    let dynamic = Dynamic::parse(image, &mut Vec::new());
-    let slots = slots(&dynamic);
-    let slot = |at: u64, to: To| match to {
+/// Returns the word through which a jump at this address leads: that of a linker's stub, or the
+/// pointer that the jump names.
+pub(super) fn slot(image: &Image<'_>, at: u64, to: To) -> Option<u64> {
+    match to {
         To::If(target) | To::Address(target) => plt::slot(image, target),
         To::Pointer | To::PointerOrWithin => {
             let jump = decoder(image.tail(at, MAX_INSTRUCTION_LEN), at).decode();
             jump.is_ip_rel_memory_operand().then(|| jump.ip_rel_memory_address())
         }
         To::Caller | To::Oddly => None,
-    };
+    }
+}
+
+/// Returns the jumps of a file that lead to one of these functions, or to an exported function of
+/// the file itself, which may jump on.
+pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<Jump> {
+    let dynamic = Dynamic::parse(image, &mut Vec::new());
+    let slots = slots(&dynamic);
     let through = |at, to| {
-        let slot = slot(at, to)?;
+        let slot = slot(image, at, to)?;
         if slots.contains(&slot) {
             return Some(Jump { at, to: None });
         }
