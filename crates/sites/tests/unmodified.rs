@@ -278,6 +278,13 @@ fn exits_with_branch_targets_inside_are_not_rewritten() {
             assert!(found.contains("no room for a jump"), "{compiler}: {code}: {found}");
         }
     }
+    // Older linkers put constants into one segment with the code.
+    let constant = stored.replace(".data", ".rodata");
+    for layout in ["separate-code", "noseparate-code"] {
+        let compiler = format!("gcc -O2 -no-pie -Wl,-z,{layout}");
+        let found = exits_of(&compiler, "holds", &[("holds", &constant), ("behind", "nop; ret")]);
+        assert!(found.contains("no room for a jump"), "{compiler}: {found}");
+    }
     // The depth of the stack shows that this jump stays in the function.
     let stays = "lea -64(%rsp), %rsp; .cfi_adjust_cfa_offset 64; mov %rsi, %rax; push %r12; .cfi_adjust_cfa_offset 8; jmp *(%rax,%rdi,8)";
     let unknown = format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .cfi_endproc");
@@ -390,27 +397,32 @@ fn without_unwinding_information_the_return_address_is_followed() {
     assert!(found.starts_with("at entry []; unseen: it may move its return address"), "{found}");
 }
 
-// In node, chromium and java, generated code calls such functions.
+// In node, chromium, java and .NET, generated code calls such functions. Older linkers put their
+// data into one segment with the code.
 #[test]
 fn virtual_machines_find_no_return_address_but_their_own() {
     for (text, reason) in [
-        ("CEntry_Return1_ArgvOnStack", "V8 may look up its return address"),
-        ("gHotSpotVMStructs", "HotSpot may look up its return address"),
-        ("CEntry", "prologue+0"),
+        ("\"CEntry_Return1_ArgvOnStack\"", "V8 may look up its return address"),
+        ("\"gHotSpotVMStructs\"", "HotSpot may look up its return address"),
+        ("\"\"; int coreclr_initialize", ".NET may look up its return address"),
+        ("\"coreclr_initialize\"", "prologue+0"),
+        ("\"CEntry\"", "prologue+0"),
     ] {
         let left = unwound("xor %eax, %eax; inc %eax; jz 1f; inc %eax; 1: ret");
         let whole = unwound("xor %eax, %eax; inc %eax; inc %eax; ret");
         let functions = functions(&[("left", &left), ("whole", &whole), ("behind", "nop; ret")]);
-        let built = build(
-            "gcc -O2 -no-pie -s -rdynamic",
-            "c",
-            &format!("const char *mark = \"{text}\"; {functions}"),
-        );
-        let mut binary = built.read();
-        find_prologues(&built.data(), &mut binary, false).expect("a program");
-        let found = describe(find(&binary, "left"));
-        assert!(found.contains(reason), "{text}: {found}");
-        assert!(describe(find(&binary, "whole")).contains("prologue+0"), "{text}");
+        for layout in ["separate-code", "noseparate-code"] {
+            let built = build(
+                &format!("gcc -O2 -no-pie -s -rdynamic -Wl,-z,{layout}"),
+                "c",
+                &format!("const char *mark = {text}; {functions}"),
+            );
+            let mut binary = built.read();
+            find_prologues(&built.data(), &mut binary, false).expect("a program");
+            let found = describe(find(&binary, "left"));
+            assert!(found.contains(reason), "{text}, {layout}: {found}");
+            assert!(describe(find(&binary, "whole")).contains("prologue+0"), "{text}, {layout}");
+        }
     }
 }
 

@@ -124,6 +124,27 @@ impl<'d> Image<'d> {
         slice(self.data, section.offset, section.size)
     }
 
+    /// Returns the memory that holds data, with its addresses. Linkers may put data and code into
+    /// one segment; if the file has no section headers then, all of the segment counts as data.
+    pub(crate) fn data_areas(&self) -> Vec<(u64, &'d [u8])> {
+        let mut areas = Vec::new();
+        for segment in &self.segments {
+            if !segment.executable || self.sections.is_empty() {
+                areas.push((segment.address.0, self.tail(segment.address.0, segment.file_size)));
+                continue;
+            }
+            let within = segment.address.0..segment.address.0.saturating_add(segment.file_size);
+            let is_data = |section: &&Section<'_>| {
+                section.flags & elf::SHF_ALLOC.0 != 0
+                    && !section.is_code()
+                    && within.contains(&section.address)
+            };
+            let sections = self.sections.iter().filter(is_data);
+            areas.extend(sections.filter_map(|section| Some((section.address, self.section_data(section)?))));
+        }
+        areas
+    }
+
     /// Returns the section with this name.
     pub(crate) fn section(&self, name: &[u8]) -> Option<&Section<'d>> {
         self.sections.iter().find(|section| section.name == name)

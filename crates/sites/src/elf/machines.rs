@@ -16,27 +16,36 @@ use super::image::{Image, string};
 /// Strings in the data of each machine, stripped or not: V8's name for the entry from generated
 /// code into C++, and the tables that HotSpot exports for its debugger.
 const MARKS: [(&str, &[u8]); 2] = [("V8", b"CEntry_Return1"), ("HotSpot", b"gHotSpotVMStructs")];
-/// Symbol of the files into which Mono has compiled code ahead of time. Mono's runtime finds the
-/// callers of this code by return addresses, and unwinds it by tables of its own.
-const MONO: &[u8] = b"mono_aot_file_info";
+/// Symbols that only a file with the runtime or its compiled code defines, by the name of the
+/// runtime. Mono and .NET unwind such code by tables of their own, and find its callers by return
+/// addresses. Of .NET: a function of the shared runtime, and the tables for debuggers of programs
+/// that contain the runtime, or were compiled ahead of time.
+const DEFINED: [(&str, &[u8]); 4] = [
+    ("Mono", b"mono_aot_file_info"),
+    (".NET", b"coreclr_initialize"),
+    (".NET", b"DotNetRuntimeInfo"),
+    (".NET", b"DotNetRuntimeDebugHeader"),
+];
 
 /// Returns the virtual machine whose code or runtime a file contains.
 pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
+    let data = image.data_areas();
     let has = |mark: &[u8]| {
-        let mut data = image.segments.iter().filter(|segment| !segment.executable);
         let finder = memmem::Finder::new(mark);
-        data.any(|segment| finder.find(image.tail(segment.address.0, segment.file_size)).is_some())
+        data.iter().any(|(_, data)| finder.find(data).is_some())
     };
     let marked = MARKS.iter().find(|(_, mark)| has(mark)).map(|(name, _)| *name);
-    // Mono's runtime has the name, too, and not the symbol.
-    marked.or_else(|| (has(MONO) && defines_mono_symbol(image)).then_some("Mono"))
+    // Mono's runtime and the programs that start .NET have the names, too, and not the symbols.
+    let mut defined = DEFINED.iter().filter(|(_, symbol)| has(symbol) && defines(image, symbol));
+    marked.or_else(|| defined.next().map(|(name, _)| *name))
 }
 
-fn defines_mono_symbol(image: &Image<'_>) -> bool {
+/// Whether a file exports a symbol of this name.
+fn defines(image: &Image<'_>, name: &[u8]) -> bool {
     let dynamic = Dynamic::parse(image, &mut Vec::new());
     dynamic.symbols.iter().any(|symbol| {
         symbol.st_shndx.get(Le) != elf::SHN_UNDEF
-            && string(dynamic.strings, symbol.st_name.get(Le), MONO.len() + 1) == Some(MONO)
+            && string(dynamic.strings, symbol.st_name.get(Le), name.len() + 1) == Some(name)
     })
 }
 

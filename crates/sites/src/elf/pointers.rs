@@ -31,9 +31,9 @@ pub(crate) fn into_code(image: &Image<'_>) -> Vec<Pointer> {
         let first = code().map(|segment| segment.address.0).min().unwrap_or(0);
         let end = code().map(|segment| segment.address.0 + segment.memory_size).max().unwrap_or(0);
         let may_be_code = first..end;
-        for segment in image.segments.iter().filter(|segment| !segment.executable) {
-            let start = segment.address.0.next_multiple_of(8);
-            let words: &[U64<Le>] = whole(image.tail(start, segment.file_size));
+        for (address, data) in image.data_areas() {
+            let start = address.next_multiple_of(8);
+            let words: &[U64<Le>] = whole(data.get((start - address) as usize..).unwrap_or_default());
             let words = (start..).step_by(8).zip(words).map(|(at, word)| Pointer { at, to: word.get(Le) });
             found.extend(words.filter(|pointer| may_be_code.contains(&pointer.to)));
         }
