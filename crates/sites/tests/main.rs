@@ -1,5 +1,6 @@
 //! Tests of the sites found in files.
 
+mod exits;
 mod faults;
 mod go;
 mod go_unchecked;
