@@ -130,10 +130,10 @@
     .cfi_adjust_cfa_offset 40
     .cfi_escape 0x10, 0x10, 12, 0x38, 0x1c, 0x0e, 0,0,0,0,0,0x10,0,0, 0x27
 8:
-# The return took arguments from the stack: its slot is the next one below that has an address. Slots
-# of calls lie 8 bytes above multiples of 16, and S then above one of them: nothing is left here by an
-# earlier call, nor above the slot of a return that took one word. Further down an earlier call may
-# have left an address: it is taken then, as the true slot cannot be told.
+# The return took n bytes of arguments from the stack, so its slot is n bytes below S. Slots are at 8
+# modulo 16, and n is, too: no call ever had its slot at S. With n = 8 the word below is the slot. With
+# n = 24 and more, an earlier call may have left its address in a word between: it is taken then, as
+# nothing tells it from the right one.
     mov r11d, {max_arguments}
 81:
     lea rdx, [rdx - 8]

@@ -19,6 +19,7 @@ use crate::discover::parts::Parts;
 use crate::discover::return_address_readers::{self, Jump};
 use crate::discover::scope::Scope;
 use crate::discover::{jumps, lookup, rseq, swift};
+use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
 use crate::elf::{frames, machines};
@@ -167,12 +168,14 @@ impl<'a, 'd> FileFacts<'a, 'd> {
     ) -> FileFacts<'a, 'd> {
         let (functions, starts) = functions;
         let mut file = FileFacts::decode(image, (functions, starts), pointers, scope);
+        let dynamic = Dynamic::parse(image, &mut Vec::new());
         file.int3 = int3;
+        file.machine = machines::inside(image, &dynamic);
         file.follow_return_addresses(functions, code_of_go);
         file.resolve(functions, pointers);
         file.find_argument_pops(functions);
-        file.find_jumps_to_readers(functions);
-        file.find_jumps_to_async(functions);
+        file.find_jumps_to_readers(functions, &dynamic);
+        file.find_jumps_to_async(functions, &dynamic);
         file.spread_to_tail_callers(functions);
         file
     }
@@ -247,7 +250,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             computed_into,
             red_zones,
             entry,
-            machine: machines::inside(image),
+            machine: None,
             int3: false,
         }
     }
@@ -288,20 +291,30 @@ impl<'a, 'd> FileFacts<'a, 'd> {
 
     /// Finds the functions that remove arguments from the stack when they return.
     fn find_argument_pops(&mut self, functions: &[Function]) {
-        for at in &self.branches.argument_pops {
-            if let Some(n) = lookup::index_at(functions, *at) {
-                for member in self.parts.group(n) {
-                    self.argument_pops.entry(functions[member].address.0).or_insert(*at);
-                }
+        self.argument_pops = self.with_parts(functions, &self.branches.argument_pops);
+    }
+
+    /// Returns the functions of these instructions, and the parts of each, with its first
+    /// instruction among them.
+    fn with_parts(&self, functions: &[Function], instructions: &[u64]) -> BTreeMap<u64, u64> {
+        let mut found = BTreeMap::new();
+        for at in instructions {
+            for member in self.group_at(functions, *at) {
+                found.entry(functions[member].address.0).or_insert(*at);
             }
         }
+        found
+    }
+
+    /// Returns the function of an instruction, and its parts, by index.
+    fn group_at(&self, functions: &[Function], at: u64) -> BTreeSet<usize> {
+        lookup::index_at(functions, at).map(|n| self.parts.group(n)).unwrap_or_default()
     }
 
     /// Finds the functions that jump to one of another file that reads its return address.
-    fn find_jumps_to_readers(&mut self, functions: &[Function]) {
-        for Jump { at, to } in return_address_readers::jumps(self.image, &self.branches) {
-            let Some(n) = lookup::index_at(functions, at) else { continue };
-            for member in self.parts.group(n) {
+    fn find_jumps_to_readers(&mut self, functions: &[Function], dynamic: &Dynamic<'_>) {
+        for Jump { at, to } in return_address_readers::jumps(self.image, dynamic, &self.branches) {
+            for member in self.group_at(functions, at) {
                 let from = functions[member].address.0;
                 match to {
                     None => drop(self.rows.readers.entry(from).or_insert(at)),
@@ -312,13 +325,9 @@ impl<'a, 'd> FileFacts<'a, 'd> {
     }
 
     /// Finds the functions that may jump to an asynchronous function of Swift.
-    fn find_jumps_to_async(&mut self, functions: &[Function]) {
-        for at in swift::jumps(self.image, &self.branches) {
-            let Some(n) = lookup::index_at(functions, at) else { continue };
-            for member in self.parts.group(n) {
-                self.argument_pops_elsewhere.entry(functions[member].address.0).or_insert(at);
-            }
-        }
+    fn find_jumps_to_async(&mut self, functions: &[Function], dynamic: &Dynamic<'_>) {
+        let jumps = swift::jumps(self.image, dynamic, &self.branches);
+        self.argument_pops_elsewhere = self.with_parts(functions, &jumps);
     }
 
     /// Passes these properties on to the functions that jump to one that has them, as their return

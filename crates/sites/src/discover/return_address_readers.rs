@@ -58,9 +58,8 @@ pub(super) fn slot(image: &Image<'_>, at: u64, to: To) -> Option<u64> {
 
 /// Returns the jumps of a file that lead to one of these functions, or to an exported function of
 /// the file itself, which may jump on.
-pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<Jump> {
-    let dynamic = Dynamic::parse(image, &mut Vec::new());
-    let slots = slots(&dynamic);
+pub(crate) fn jumps(image: &Image<'_>, dynamic: &Dynamic<'_>, branches: &Branches) -> Vec<Jump> {
+    let slots = slots(dynamic);
     let through = |at, to| {
         let slot = slot(image, at, to)?;
         if slots.contains(&slot) {

@@ -38,9 +38,8 @@ pub(super) fn may_be_async(name: &[u8]) -> bool {
 
 /// Returns the addresses of the jumps out of functions that may lead to an asynchronous function of
 /// Swift in another file, or through a pointer.
-pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
-    let dynamic = Dynamic::parse(image, &mut Vec::new());
-    if !is_swift(image, &dynamic) {
+pub(crate) fn jumps(image: &Image<'_>, dynamic: &Dynamic<'_>, branches: &Branches) -> Vec<u64> {
+    if !is_swift(image, dynamic) {
         return Vec::new();
     }
     let imports = dynamic.imports(MAX_NAME_LEN).filter(|(_, name)| !may_be_async(name));

@@ -28,7 +28,7 @@ const DEFINED: [(&str, &[u8]); 4] = [
 ];
 
 /// Returns the virtual machine whose code or runtime a file contains.
-pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
+pub(crate) fn inside(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<&'static str> {
     let data = image.data_areas();
     let has = |mark: &[u8]| {
         let finder = memmem::Finder::new(mark);
@@ -36,17 +36,17 @@ pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
     };
     let marked = MARKS.iter().find(|(_, mark)| has(mark)).map(|(name, _)| *name);
     // Mono's runtime and the programs that start .NET have the names, too, and not the symbols.
-    let mut defined = DEFINED.iter().filter(|(_, symbol)| has(symbol) && defines(image, symbol));
+    let mut defined = DEFINED.iter().filter(|(_, symbol)| defines(dynamic, symbol));
     marked.or_else(|| defined.next().map(|(name, _)| *name))
 }
 
 /// Whether a file exports a symbol of this name.
-fn defines(image: &Image<'_>, name: &[u8]) -> bool {
-    let dynamic = Dynamic::parse(image, &mut Vec::new());
-    dynamic.symbols.iter().any(|symbol| {
-        symbol.st_shndx.get(Le) != elf::SHN_UNDEF
-            && string(dynamic.strings, symbol.st_name.get(Le), name.len() + 1) == Some(name)
-    })
+fn defines(dynamic: &Dynamic<'_>, name: &[u8]) -> bool {
+    memmem::find(dynamic.strings, name).is_some()
+        && dynamic.symbols.iter().any(|symbol| {
+            symbol.st_shndx.get(Le) != elf::SHN_UNDEF
+                && string(dynamic.strings, symbol.st_name.get(Le), name.len() + 1) == Some(name)
+        })
 }
 
 /// Functions that SBCL's runtime exports, as its table of names has them.
