@@ -11,29 +11,28 @@ mod closing;
 mod code;
 mod inside;
 mod reading;
+mod search;
 
 pub use closing::close_calls;
 pub use code::find;
 pub use inside::Pushed;
+pub use search::Segment;
 
-use crate::agent;
 use crate::go;
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::{StoppedThread, USER_CODE, aside};
+use crate::ptrace::threads::{StoppedThread, aside};
 use crate::target::Symbols;
-use calltap_abi::stub;
-use calltap_patch::{Avma, Text};
-use code::Code;
-use reading::{end_of_stack, read_up};
-use std::collections::{HashMap, HashSet};
+use reading::{MAX_STACK_SEARCH, Reader, end_of_stack};
+use search::{CodeWord, Handlers, SignalFrame};
+use std::collections::HashSet;
 
-/// Maximum number of bytes that are searched above a stack pointer.
-const MAX_STACK_SEARCH: u64 = 64 << 20;
 /// Maximum number of stacks of a thread.
 const SEGMENTS: usize = 64;
 /// Maximum distance from the stack pointer up to a control block that is taken for the stack's end.
 const CONTROL_BLOCK_DISTANCE: u64 = 64 << 10;
+/// Stack bytes that an unwinder and its callees need at most.
+const UNWINDER: u64 = 16 << 10;
 const WORD: usize = 8;
 
 /// The stacks of stopped threads, as of the time when the threads were stopped.
@@ -51,15 +50,6 @@ struct Whereabouts {
     stacks: Vec<(u64, u64)>,
     /// Whether a stack could not be read to its end.
     is_cut: bool,
-}
-
-/// A word on a stack that is an address of executable memory.
-struct CodeWord {
-    value: u64,
-    /// Whether the word lies near the stack pointer.
-    is_near: bool,
-    /// Whether a signal handler returns to this address: it lies among saved registers.
-    is_interrupted: bool,
 }
 
 /// Program counter, stack pointer, other registers and control block of a stopped thread.
@@ -99,37 +89,26 @@ impl Point {
 }
 
 impl Whereabouts {
-    fn read(
-        thread: Point,
-        first: Option<&[u8]>,
-        text: &mut ProcessText,
-        mappings: &Mappings<'_>,
-        handlers: &mut Handlers,
-    ) -> Whereabouts {
-        let stack = Stack::read_from(first, thread, text, mappings, handlers);
-        let words = stack.segments.iter().flat_map(|segment| {
-            segment.code.iter().map(|(at, value)| {
-                let is_interrupted = segment.is_saved_pc(*at);
-                CodeWord { value: *value, is_near: *at < UNWINDER, is_interrupted }
-            })
-        });
+    fn read(thread: Point, first: Option<&[u8]>, process: &mut Process<'_>) -> Whereabouts {
+        let stack = Stack::read_from(first, thread, 0, process);
         Whereabouts {
             rip: thread.rip,
             registers: thread.registers,
-            words: words.collect(),
-            stacks: stack.segments.iter().map(|segment| (segment.start, segment.end())).collect(),
+            words: stack.segments.iter().flat_map(|segment| segment.words.iter().copied()).collect(),
+            stacks: stack.segments.iter().map(|segment| (segment.start, segment.end)).collect(),
             is_cut: stack.is_cut(),
         }
     }
 
     /// Reads the stacks of several threads.
     fn read_all(threads: &[Point], text: &mut ProcessText, mappings: &Mappings<'_>) -> Vec<Whereabouts> {
-        let mut handlers = Handlers::new(mappings.code());
         let short: Vec<(u64, usize)> = threads.iter().map(Point::short_stack).collect();
         let pieces = text.read_many(&short);
+        let handlers = &mut Handlers::new(mappings.code());
+        let mut process = Process { text, mappings, handlers };
         let read = |(n, thread): (usize, &Point)| {
             let first = pieces.get(n).and_then(|first| thread.of_short(first));
-            Whereabouts::read(*thread, first, text, mappings, &mut handlers)
+            Whereabouts::read(*thread, first, &mut process)
         };
         threads.iter().enumerate().map(read).collect()
     }
@@ -149,47 +128,17 @@ pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
 }
 
-/// A range of memory that holds stack frames.
-#[derive(Clone, Debug)]
-pub struct Segment {
-    /// Address of the first byte: a stack pointer.
-    pub start: u64,
-    /// The memory from `start` up.
-    pub bytes: Vec<u8>,
-    /// Offset and value of the words that are addresses of code.
-    code: Vec<(usize, u64)>,
-    /// Whether the stack may go on beyond what was read.
-    cut: bool,
-    /// Offsets of the interrupted program counters in its signal frames.
-    interrupted: Vec<usize>,
+/// A process whose stacks are read.
+struct Process<'a> {
+    text: &'a mut ProcessText,
+    mappings: &'a Mappings<'a>,
+    handlers: &'a mut Handlers,
 }
 
-impl Segment {
-    fn new(start: u64, bytes: Vec<u8>, cut: bool) -> Segment {
-        Segment { start, bytes, code: Vec::new(), cut, interrupted: Vec::new() }
-    }
-
-    fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
-    }
-
-    /// Notes the signal frames of this segment, and the end of the alternate stack that it is on.
-    fn note_frames(&mut self, frames: &[SignalFrame]) {
-        let own = frames.iter().map(|frame| frame.alternate).find(|[start, size]| {
-            *size <= MAX_STACK_SEARCH && (*start..start.saturating_add(*size)).contains(&self.start)
-        });
-        if let Some([start, size]) = own {
-            let length = (start + size - self.start) as usize;
-            self.bytes.truncate(length);
-            self.code.retain(|(at, _)| at + WORD <= length);
-            self.cut &= self.bytes.len() < length;
-        }
-        let interrupted = frames.iter().map(|frame| frame.at + SIGNAL_FRAME_PC);
-        self.interrupted = interrupted.filter(|at| *at < self.bytes.len()).collect();
-    }
-
-    fn word(&self, at: usize) -> Option<u64> {
-        Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk::<WORD>()?))
+impl Process<'_> {
+    /// Returns the end of the goroutine's stack that a stack pointer is on.
+    fn end_of_goroutine(&mut self, block: u64, top: u64) -> Option<u64> {
+        go::stack(block, top, self.text)?.high
     }
 }
 
@@ -203,49 +152,41 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Reads the stacks of a thread.
+    /// Reads the stacks of a thread. `kept`: number of bytes of the current stack to
+    /// [return](Segment::bytes).
     pub fn read(
         thread: &StoppedThread,
+        kept: usize,
         text: &mut ProcessText,
         mappings: &Mappings<'_>,
-        handlers: &mut Handlers,
     ) -> Stack {
-        Stack::read_from(None, Point::of(thread), text, mappings, handlers)
+        let handlers = &mut Handlers::new(mappings.code());
+        Stack::read_from(None, Point::of(thread), kept, &mut Process { text, mappings, handlers })
     }
 
     /// Reads the stacks of a thread; `first` is the current stack [read
     /// before](Point::short_stack).
-    fn read_from(
-        first: Option<&[u8]>,
-        thread: Point,
-        text: &mut ProcessText,
-        mappings: &Mappings<'_>,
-        handlers: &mut Handlers,
-    ) -> Stack {
+    fn read_from(first: Option<&[u8]>, thread: Point, kept: usize, process: &mut Process<'_>) -> Stack {
         let mut stack = Stack::default();
         let Point { top, block, .. } = thread;
+        // A stack that is found by one frame may hold others.
+        let mut frames = Vec::new();
         if let Some(bytes) = first {
-            stack.segments.push(Segment::new(top & !7, bytes.to_vec(), false));
+            let (segment, its) = process.handlers.search_read(top & !7, bytes, process.text);
+            stack.segments.push(segment);
+            frames = its;
         } else {
-            let limit = go::stack(block, top, text).and_then(|stack| stack.high);
-            stack.add(top, limit, block, text, mappings);
+            let limit = process.end_of_goroutine(block, top);
+            frames.extend(stack.add(top, limit, block, kept, process));
         }
         let mut next = 0;
-        while next < stack.segments.len() {
-            let segment = &mut stack.segments[next];
-            let code = words(&segment.bytes).enumerate().filter(|(_, word)| handlers.code.contains(*word));
-            segment.code = code.map(|(n, word)| (n * WORD, word)).collect();
-            let frames = handlers.frames(segment, text);
-            segment.note_frames(&frames);
-            for frame in frames {
-                let limit = go::stack(block, frame.interrupted, text).and_then(|stack| stack.high);
-                stack.add(frame.interrupted, limit, block, text, mappings);
-                let [start, size] = frame.alternate;
-                let is_mapped = || mappings.next(start).is_some_and(|region| region.contains(start));
-                // A handler that switched stacks may have left calls open on the alternate stack.
-                if size > 0 && size <= MAX_STACK_SEARCH && !stack.is_on(start, size) && is_mapped() {
-                    stack.add(start, Some(start + size), block, text, mappings);
-                }
+        while let Some(SignalFrame { interrupted, alternate: [start, size] }) = frames.get(next).copied() {
+            let limit = process.end_of_goroutine(block, interrupted);
+            frames.extend(stack.add(interrupted, limit, block, 0, process));
+            let is_mapped = || process.mappings.next(start).is_some_and(|region| region.contains(start));
+            // A handler that switched stacks may have left calls open on the alternate stack.
+            if (1..=MAX_STACK_SEARCH).contains(&size) && !stack.is_on(start, size) && is_mapped() {
+                frames.extend(stack.add(start, Some(start + size), block, 0, process));
             }
             next += 1;
         }
@@ -253,31 +194,36 @@ impl Stack {
     }
 
     /// Adds the unread stack from `pointer` up to `limit` or the control block at the stack's end.
+    /// Returns its signal frames.
     fn add(
         &mut self,
         pointer: u64,
         limit: Option<u64>,
         block: u64,
-        text: &mut ProcessText,
-        mappings: &Mappings<'_>,
-    ) {
+        kept: usize,
+        process: &mut Process<'_>,
+    ) -> Vec<SignalFrame> {
         let start = pointer & !7;
-        if self.segments.iter().any(|known| (known.start..known.end()).contains(&start)) {
-            return;
+        if self.segments.iter().any(|known| (known.start..known.end).contains(&start)) {
+            return Vec::new();
         }
         if self.segments.len() == SEGMENTS {
             self.cut = true;
-            return;
+            return Vec::new();
         }
-        let end = limit.unwrap_or_else(|| end_of_stack(start, mappings));
+        let end = limit.unwrap_or_else(|| end_of_stack(start, process.mappings));
         // The memory above was read already, as the stack of a newer frame.
         let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
         let end = known.map_or(end, |known| end.min(known));
         let end = if (start..end).contains(&block) { block } else { end };
-        let (bytes, is_hidden) = read_up(start, end.min(start.saturating_add(MAX_STACK_SEARCH)), text);
-        // A stack ends where memory ends: a false signal frame leads to unmapped memory.
-        let cut = is_hidden || bytes.len() as u64 == MAX_STACK_SEARCH && end - start > MAX_STACK_SEARCH;
-        self.segments.push(Segment::new(start, bytes, cut));
+        let (segment, frames) = process.handlers.search(Reader::new(start, end), kept, process.text);
+        self.segments.push(segment);
+        frames
+    }
+
+    /// Returns the addresses of code on the stacks.
+    pub(crate) fn code(&self) -> impl Iterator<Item = u64> {
+        self.segments.iter().flat_map(Segment::code)
     }
 
     /// Whether a segment begins within this memory.
@@ -286,72 +232,12 @@ impl Stack {
     }
 
     fn is_cut(&self) -> bool {
-        self.cut || self.segments.iter().any(|segment| segment.cut)
+        self.cut || self.segments.iter().any(|segment| segment.is_cut)
     }
 
     /// Whether a signal handler runs, as far as the stacks show.
     pub(crate) fn is_in_handler(&self) -> bool {
-        self.segments.iter().any(|segment| !segment.interrupted.is_empty())
-    }
-}
-
-/// The fields that are read from a signal frame.
-struct SignalFrame {
-    /// Offset of the frame in its segment.
-    at: usize,
-    /// Stack pointer that the handler will return to.
-    interrupted: u64,
-    /// Address and size of the alternate stack.
-    alternate: [u64; 2],
-}
-
-/// The code that ends signal handlers in a process.
-pub struct Handlers {
-    code: Code,
-    /// Ranges of stubs, whose addresses replace the return address of a traced handler.
-    stubs: Vec<(u64, u64)>,
-    /// Addresses that were read, with whether a restorer is there.
-    restorers: HashMap<u64, bool>,
-}
-
-impl Handlers {
-    /// Prepares the search in a process with these mappings.
-    pub(crate) fn new(regions: &[Region]) -> Handlers {
-        let (code, stubs) = (text_of(regions, |_| true), text_of(regions, agent::is_code));
-        let code = Code::new(code);
-        Handlers { code, stubs, restorers: HashMap::new() }
-    }
-
-    /// Returns the signal frames on a stack. A stale frame leads to memory without open calls.
-    fn frames(&mut self, segment: &Segment, text: &mut ProcessText) -> Vec<SignalFrame> {
-        let mut frames = Vec::new();
-        for (place, word) in segment.code.iter().copied() {
-            let field = |at: usize| segment.word(place + at);
-            let Some(interrupted) = field(SIGNAL_FRAME_SP) else { continue };
-            // `sigaction` leaves the restorer's address on the stack as well.
-            if field(SIGNAL_FRAME_SEGMENTS).is_none_or(|segments| !USER_CODE.contains(&(segments as u16))) {
-                continue;
-            }
-            let Some(returns_to) = self.return_address(word, segment.start + place as u64, text) else {
-                continue;
-            };
-            if *self.restorers.entry(returns_to).or_insert_with(|| is_restorer(text, returns_to)) {
-                let alternate = [SIGNAL_FRAME_ALTERNATE, SIGNAL_FRAME_ALTERNATE + 2 * WORD];
-                let alternate = alternate.map(|at| field(at).unwrap_or(0));
-                frames.push(SignalFrame { at: place, interrupted, alternate });
-            }
-        }
-        frames
-    }
-
-    /// Returns a return address, or the one that a stub has replaced.
-    fn return_address(&self, word: u64, slot: u64, text: &mut ProcessText) -> Option<u64> {
-        if !find(&self.stubs, word) {
-            return Some(word);
-        }
-        let mut kept = [0; WORD];
-        text.read(Avma(slot ^ 1 << stub::SHADOW_BIT), &mut kept).ok()?;
-        Some(u64::from_le_bytes(kept))
+        self.segments.iter().any(|segment| segment.has_interrupted)
     }
 }
 
@@ -384,9 +270,10 @@ impl Stacks {
         text: &mut ProcessText,
         mappings: &Mappings<'_>,
     ) {
-        let mut handlers = Handlers::new(mappings.code());
+        let handlers = &mut Handlers::new(mappings.code());
+        let mut process = Process { text, mappings, handlers };
         for n in ran {
-            self.threads[*n] = Whereabouts::read(Point::of(&held[*n]), None, text, mappings, &mut handlers);
+            self.threads[*n] = Whereabouts::read(Point::of(&held[*n]), None, &mut process);
         }
     }
 
@@ -463,29 +350,3 @@ pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
     found.sort();
     found
 }
-
-/// Whether the code at an address is a restorer: it begins with the system call rt_sigreturn.
-fn is_restorer(text: &mut ProcessText, address: u64) -> bool {
-    let mut code = [0; RESTORERS[0].len()];
-    text.read(Avma(address), &mut code).is_ok() && RESTORERS.iter().any(|restorer| code.starts_with(restorer))
-}
-
-/// Stack bytes that an unwinder and its callees need at most.
-const UNWINDER: usize = 16 << 10;
-/// Offset in a signal frame (first word: the restorer's address) of `uc_stack`: address, flags,
-/// size.
-const SIGNAL_FRAME_ALTERNATE: usize = 24;
-/// Offset of the interrupted stack pointer.
-const SIGNAL_FRAME_SP: usize = 168;
-/// Offset of the interrupted program counter.
-const SIGNAL_FRAME_PC: usize = 176;
-/// Offset of the segment registers: first the code segment.
-const SIGNAL_FRAME_SEGMENTS: usize = 192;
-/// Restorers, the longest first: `mov $15, %rax` (glibc, Go), `mov $15, %eax` (musl), `push $15;
-/// pop %rax`, and `xor %eax, %eax; mov $15, %al`, each followed by `syscall`.
-const RESTORERS: [&[u8]; 4] = [
-    &[0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05],
-    &[0xB8, 0x0F, 0, 0, 0, 0x0F, 0x05],
-    &[0x6A, 0x0F, 0x58, 0x0F, 0x05],
-    &[0x31, 0xC0, 0xB0, 0x0F, 0x0F, 0x05],
-];

@@ -292,10 +292,31 @@ static void descriptors(void) {
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
 }
 
+// A thread that uses 100 MiB of its stack.
+enum { FRAME = 4096, DEEP = 25600 };
+__attribute__((noinline)) static long descend(long level) {
+    volatile char frame[FRAME];
+    frame[0] = (char)level;
+    check(level);
+    if (level == DEEP) while (!over) { check(level); rest(100); }
+    long below = level < DEEP ? descend(level + 1) : 0;
+    if (frame[0] != (char)level) FAIL("the frame of level %ld was overwritten\n", level);
+    return below + 1;
+}
+static void *descends(void *p) { long levels = descend(1); if (levels != DEEP) FAIL("%ld levels\n", levels); return p; }
+static void deep_stack(void) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, (size_t)DEEP * (FRAME + 1024));
+    pthread_t thread;
+    if (pthread_create(&thread, &attributes, descends, NULL)) FAIL("pthread_create\n");
+    else pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv) {
     struct { const char *name; void (*run)(void); } all[] = {{"queue", queue}, {"timer", timer}, {"users", users}, {"stacks", stacks}, {"allocator", allocator}, {"sequences", sequences}, {"linker", linker}, {"no tsc", no_tsc},
         {"leftovers", leftovers}, {"users and threads", users_and_threads}, {"own words", own_words}, {"mappings", mappings},
-        {"kernel thread", kernel_thread}, {"descriptors", descriptors}};
+        {"kernel thread", kernel_thread}, {"descriptors", descriptors}, {"deep stack", deep_stack}};
     sigset_t every, none;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &none);

@@ -62,6 +62,11 @@ fn nested_handlers_on_other_stacks_return() {
 }
 
 #[test]
+fn a_thread_with_a_hundred_megabytes_of_frames_is_traced() {
+    hazard("deep stack", &[], &[]);
+}
+
+#[test]
 fn no_thread_inside_the_programs_allocator_is_hijacked() {
     hazard("allocator", &["-DOWN_ALLOCATOR", "-fno-builtin"], &[]);
 }

@@ -1,11 +1,7 @@
 //! Whether stopped threads are inside patch sites.
 
-use super::{CodeWord, Segment, Stacks, WORD, Whereabouts};
-use crate::ptrace::threads::USER_CODE;
+use super::{CodeWord, Stacks, Whereabouts};
 use calltap_patch::Site;
-
-/// A bit of the processor's flags that is always set.
-const FLAGS_SET: u64 = 1 << 1;
 
 /// Origin of an address inside a site at which a thread continues.
 ///
@@ -39,16 +35,5 @@ impl Stacks {
             Vec::from_iter(now.into_iter().chain(later))
         };
         self.threads.iter().flat_map(of_thread).collect()
-    }
-}
-
-impl Segment {
-    /// Whether the word at an offset is a program counter as the kernel saves it for a signal
-    /// handler: flags and segment registers follow. Unlike a whole signal frame, it is known
-    /// whatever restorer the frame has, and in a copy.
-    pub(super) fn is_saved_pc(&self, at: usize) -> bool {
-        let (flags, segments) = (self.word(at + WORD), self.word(at + 2 * WORD));
-        let has_flags = flags.is_some_and(|flags| flags & FLAGS_SET != 0 && flags >> u32::BITS == 0);
-        has_flags && segments.is_some_and(|segments| USER_CODE.contains(&(segments as u16)))
     }
 }

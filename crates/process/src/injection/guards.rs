@@ -7,7 +7,7 @@
 //! for a lock that the hijacked thread holds. A thread qualifies if it is proven to hold no such
 //! lock; where there is no proof, the lock counts as held.
 
-use crate::frames::{Handlers, Stack, find, words};
+use crate::frames::{Segment, Stack, find, words};
 use crate::injection::allocators::{ALLOCATOR, other_allocators, span};
 use crate::injection::linker::{LinkerLocks, first_objects, is_linker};
 use crate::memory::maps::{Mappings, Region, text_of};
@@ -130,6 +130,9 @@ const FUTEX: u64 = 202;
 /// it; the C library itself does not use it.
 const SYSCALL: &str = "syscall";
 
+/// Number of bytes of a stack that are kept for the unwinder, which gives up on deep stacks.
+const UNWOUND: usize = 8 << 20;
+
 impl Guards {
     /// Finds the code in a process.
     pub fn new(pid: u32, regions: &[Region]) -> Guards {
@@ -195,10 +198,10 @@ impl Guards {
         if !has_control_block(self.pid, thread, text) {
             return Some(Inside::OwnThread);
         }
-        let mappings = Mappings::known(regions);
-        let stack = Stack::read(thread, text, &mappings, &mut Handlers::new(regions));
+        let stack = Stack::read(thread, UNWOUND, text, &Mappings::known(regions));
         let in_handler = stack.is_in_handler();
-        let own = stack.segments.first().map_or(&[][..], |segment| &segment.bytes);
+        let current = stack.segments.first();
+        let own = current.map_or(&[][..], |segment| &segment.bytes);
         // A word may be left over from an earlier call, in a frame that is still open. The
         // unwinder, if it was read, says which calls are open.
         let open: OnceCell<Option<Vec<u64>>> = OnceCell::new();
@@ -207,7 +210,7 @@ impl Guards {
             open.get_or_init(|| self.unwinder.get()?.frames(thread, own)).as_deref()
         };
         let at = |ranges: &[(u64, u64)]| {
-            let may_be = || words(own).any(|word| find(ranges, word));
+            let may_be = || current.into_iter().flat_map(Segment::code).any(|word| find(ranges, word));
             let is = || open().is_none_or(|open| open.iter().any(|at| find(ranges, *at)));
             find(ranges, thread.regs.rip) || may_be() && is()
         };
@@ -270,7 +273,7 @@ pub fn may_allocate(
     if functions.is_empty() {
         return false;
     }
-    let stack = Stack::read(thread, text, &Mappings::known(regions), &mut Handlers::new(regions));
+    let stack = Stack::read(thread, UNWOUND, text, &Mappings::known(regions));
     let is_outside = || {
         let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
         waits_outside(thread) && !calls(BACKING_OFF) && !stack.is_in_handler()
@@ -279,9 +282,8 @@ pub fn may_allocate(
     let is_open = |unwinder: &Unwinder| {
         unwinder.frames(thread, own).is_some_and(|open| open.iter().any(|at| find(functions, *at)))
     };
-    let mut all = stack.segments.iter().flat_map(|segment| words(&segment.bytes));
     let is_inside = find(functions, thread.regs.rip)
-        || all.any(|word| find(functions, word)) && unwinder.is_none_or(is_open);
+        || stack.code().any(|word| find(functions, word)) && unwinder.is_none_or(is_open);
     is_inside && !is_outside()
 }
 
