@@ -264,7 +264,8 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     /// Memory that counts as code: a restorer, and other addresses.
-    static CODE: [u8; 64] = *b"\x48\xC7\xC0\x0F\0\0\0\x0F\x05                                                       ";
+    static CODE: [u8; 64] =
+        *b"\x48\xC7\xC0\x0F\0\0\0\x0F\x05                                                       ";
     const WORDS: usize = PIECE as usize / WORD;
 
     fn code() -> u64 {
