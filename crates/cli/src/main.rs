@@ -88,6 +88,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         calltap_process::memory::patch_log::keep_patch_log(&path)
             .with_context(|| path.display().to_string())?;
     }
+    calltap_process::launch::end_first();
     calltap_sched::remove_left();
     match name {
         "record" => return record::run(arguments),

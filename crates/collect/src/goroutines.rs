@@ -92,9 +92,10 @@ impl State {
 }
 
 impl GoroutineEvents {
-    fn new(id: ThreadId, off: &[Arc<SwitchedOff>]) -> GoroutineEvents {
+    /// `goroutines`: their number.
+    fn new(id: ThreadId, off: &[Arc<SwitchedOff>], goroutines: usize) -> GoroutineEvents {
         let mut switching = Switching::default();
-        off.iter().for_each(|off| switching.announce(off));
+        off.iter().for_each(|off| switching.announce(off, goroutines));
         let totals = Loss { thread: id, ..Loss::default() };
         GoroutineEvents {
             totals,
@@ -237,7 +238,8 @@ impl Goroutines {
 
     /// Announces that functions were disabled.
     pub(crate) fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
-        self.lanes.values_mut().for_each(|lane| lane.switching.announce(off));
+        let goroutines = self.lanes.len();
+        self.lanes.values_mut().for_each(|lane| lane.switching.announce(off, goroutines));
         self.busy = self.lanes.keys().copied().collect();
         self.off.push(Arc::clone(off));
     }
@@ -254,6 +256,7 @@ impl Goroutines {
         self.waiting += events.len();
         events.drain(|goroutine, run, values| {
             let key = (process, goroutine.number);
+            let goroutines = self.lanes.len() + 1;
             let lane = self.lanes.entry(key).or_insert_with(|| {
                 let id = ThreadId(*next);
                 *next += 1;
@@ -263,7 +266,7 @@ impl Goroutines {
                     .map(|GoStart { parent: by, function }| calltap_trace::GoStart { by, function });
                 let (comm, goroutine) = (NAME.to_owned(), Some(goroutine.number));
                 output.record(&Record::Thread(Thread { id, process, tid, comm, goroutine, started }));
-                GoroutineEvents::new(id, &self.off)
+                GoroutineEvents::new(id, &self.off, goroutines)
             });
             lane.g = goroutine.at;
             let first = lane.held.len();

@@ -12,7 +12,6 @@ pub mod governor;
 pub mod heartbeat;
 pub mod kept;
 pub mod living;
-pub mod memory;
 pub mod metadata;
 pub mod output;
 pub mod pairing;

@@ -158,9 +158,9 @@ impl Reader {
     }
 
     /// Announces that functions of the process were disabled: their open calls are cut when all
-    /// earlier events are read.
-    pub fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
-        self.switching.announce(off);
+    /// earlier events are read. `threads`: number of threads that are read.
+    pub fn switch_off(&mut self, off: &Arc<SwitchedOff>, threads: usize) {
+        self.switching.announce(off, threads);
     }
 
     /// Reads at most `most` chunks of the given extent. Returns whether events were found.

@@ -3,7 +3,8 @@
 //!
 //! Unsafe for two reasons, both between fork and exec. The child gets an environment in which the
 //! variables keep their order, plus LD_PRELOAD, from which the agent removes itself. And the child
-//! restores signals and descriptors, which Rust's runtime, `Command` and calltap change.
+//! restores what Rust's runtime, `Command` and calltap change: signals, descriptors, the share in
+//! the kernel's choice when memory runs out.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -26,8 +27,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::{env, io, thread};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::{env, fs, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -85,6 +86,51 @@ pub fn survive_size_limit() {
     }
 }
 
+/// This process's share in the kernel's choice of a process to end, as it was before
+/// [`end_first`]; [`KEPT`] if calltap has not changed it.
+static SHARE: AtomicI32 = AtomicI32::new(KEPT);
+const KEPT: i32 = i32::MIN;
+const SHARE_FILE: &CStr = c"/proc/self/oom_score_adj";
+const FIRST: i32 = 1000;
+
+/// Makes the kernel end this process, and not the program that is traced, if memory runs out in
+/// their control group or on the machine. Programs that it starts have the former share.
+pub fn end_first() {
+    let Ok(file) = SHARE_FILE.to_str() else { return };
+    let before = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+    // Each process may raise its own share.
+    if let (Some(before), Ok(())) = (before, fs::write(file, FIRST.to_string())) {
+        SHARE.store(before, Relaxed);
+    }
+}
+
+/// Restores the share saved by [`end_first`], in a child.
+fn restore_share() {
+    let share = SHARE.load(Relaxed);
+    if share == KEPT {
+        return;
+    }
+    let mut text = [0; 12];
+    let mut rest = &mut text[..];
+    let _ = write!(rest, "{share}");
+    let length = 12 - rest.len();
+    // SAFETY: async-signal-safe system calls; the text is `length` bytes long, and the file's name
+    // is a string.
+    unsafe {
+        let file = libc::open(SHARE_FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if file >= 0 {
+            libc::write(file, text.as_ptr().cast(), length);
+            libc::close(file);
+        }
+    }
+}
+
+/// Makes a child begin as this process did, without what calltap has changed in itself.
+pub fn as_started(command: &mut Command) -> &mut Command {
+    // SAFETY: async-signal-safe system calls.
+    unsafe { command.pre_exec(restore) }
+}
+
 /// Address space that the recorder takes, with its threads and the files that it decodes.
 const ADDRESS_SPACE: u64 = 1 << 30;
 
@@ -106,6 +152,7 @@ pub fn check_address_space() -> Result<(), Error> {
 
 /// Restores the state saved by [`remember`]. Runs before exec.
 fn restore() -> io::Result<()> {
+    restore_share();
     let (blocked, closed) = (BLOCKED.load(Relaxed), CLOSED.load(Relaxed));
     // SAFETY: async-signal-safe system calls, allowed between fork and exec.
     unsafe {

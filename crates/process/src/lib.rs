@@ -9,6 +9,7 @@ pub mod agent;
 pub mod clock;
 mod error;
 pub mod frames;
+pub mod free_memory;
 pub mod freezer;
 pub mod go;
 pub mod injection;

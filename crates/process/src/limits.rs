@@ -8,8 +8,8 @@ use nix::errno::Errno;
 use std::fs;
 
 /// Number of mappings that a process must be able to add: more than the agent, the dynamic linker
-/// for it, and the veneers of most programs take, so that the program itself is left some.
-const MAPPINGS: usize = 64;
+/// for it, and the veneers of large programs take, so that the program itself is left many.
+const MAPPINGS: usize = 1024;
 /// Files that loading the agent has open at a time.
 const FILES: u64 = 2;
 /// Bytes of address space for the agent's file and its first mappings.

@@ -106,6 +106,8 @@ calltap_sites::reasons! {
         "it may map no more memory of its own: raise its limit of data (RLIMIT_DATA, ulimit -d)", "raise the limit";
     NoMappings { count: usize } = "no-mappings",
         "it has {count} memory mappings, and may have too few more for calltap: raise the kernel's limit (sysctl vm.max_map_count)", "raise the limit";
+    NoFreeMemory { megabytes: u64 } = "no-free-memory",
+        "only {megabytes} MB of memory are available to it: raise the limit of its control group", "raise the limit";
     NoFiles = "no-files",
         "it may open no more files: raise its limit (RLIMIT_NOFILE, prlimit --nofile)", "raise the limit";
     NoLockedMemory = "no-locked-memory",

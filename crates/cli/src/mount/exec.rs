@@ -4,6 +4,7 @@
 use crate::command_line::arguments::Arguments;
 use crate::scratch;
 use anyhow::{Context, Result, bail};
+use calltap_process::launch::as_started;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments)
     // Without privileges the mount namespace is in a user namespace, whose root the user is.
     command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
     command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(scratch).args(words);
-    let status = command.status().context("cannot run unshare (of util-linux)")?;
+    let status = as_started(&mut command).status().context("cannot run unshare (of util-linux)")?;
     drop(own);
     Ok(crate::ending::end_as(status))
 }

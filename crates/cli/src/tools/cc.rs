@@ -5,6 +5,7 @@ use crate::command_line::arguments::Arguments;
 use crate::ending::{end_as, without_numbers};
 use crate::tools::recordmcount;
 use anyhow::Result;
+use calltap_process::launch::as_started;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -26,7 +27,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let words = arguments.words("operand");
     let Some((compiler, rest)) = words.split_first() else { return Ok(ExitCode::FAILURE) };
     let mut command = Command::new(compiler);
-    command.args(rest);
+    as_started(&mut command).args(rest);
     let mut all = Vec::new();
     expand(rest, 0, &mut all);
     // Without object files there is nothing to add: the compiler takes this process's place.

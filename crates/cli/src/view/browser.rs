@@ -1,6 +1,7 @@
 //! The browser that opens the page: `BROWSER`, else the desktop's own, by xdg-open.
 
 use crate::command_line::arguments::Arguments;
+use calltap_process::launch::as_started;
 use std::env;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
@@ -40,7 +41,7 @@ pub fn open(browser: &str, address: &str) {
     }
     // In a process group of its own, so that the Ctrl-C that ends calltap does not end the browser.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    if let Ok(mut browser) = command.spawn() {
+    if let Ok(mut browser) = as_started(&mut command).spawn() {
         thread::spawn(move || browser.wait());
     }
 }

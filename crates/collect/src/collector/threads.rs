@@ -271,7 +271,8 @@ impl Collector<'_> {
         if let Some((open, process)) = is_first.then(|| self.threads.copied.remove(&process)).flatten() {
             reader = reader.copied(open, process);
         }
-        self.threads.switched_off.iter().for_each(|off| reader.switch_off(off));
+        let threads = self.readers.len();
+        self.threads.switched_off.iter().for_each(|off| reader.switch_off(off, threads));
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);
         self.readers[place] = Some(Box::new(reader));

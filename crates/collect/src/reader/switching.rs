@@ -17,16 +17,18 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
 
-/// Maximum number of events of a thread that are held back. Beyond them, all open calls count as
-/// continuing.
-const MAX_HELD: usize = 1 << 17;
+/// Maximum number of events of all threads that are held back, of 40 bytes each, and bounds of a
+/// thread's share. Beyond it, all open calls of the thread count as continuing.
+const MAX_HELD: usize = 1 << 20;
+const MIN_SHARE: usize = 1 << 12;
+const MAX_SHARE: usize = 1 << 17;
 
-/// An event that is held back, with its values and copy of the stack.
+/// An event that is held back.
 #[derive(Debug)]
 struct DelayedEvent {
     raw: RawEvent,
-    values: Vec<u8>,
-    stack: Vec<u8>,
+    /// Values and copy of the stack, if there are any.
+    read: Option<Box<(Vec<u8>, Vec<u8>)>>,
 }
 
 /// The functions that are being disabled, as seen by a thread's reader.
@@ -34,14 +36,16 @@ struct DelayedEvent {
 pub(crate) struct Switching {
     /// Batches of disabled functions, oldest first, at times up to which events are not read yet.
     off: VecDeque<Arc<SwitchedOff>>,
-    /// Events from these times.
+    /// Events from these times, and their maximum number.
     held: Vec<DelayedEvent>,
+    share: usize,
 }
 
 impl Switching {
-    /// Announces a batch of functions that are disabled.
-    pub(crate) fn announce(&mut self, off: &Arc<SwitchedOff>) {
+    /// Announces a batch of functions that are disabled, to one of so many threads.
+    pub(crate) fn announce(&mut self, off: &Arc<SwitchedOff>, threads: usize) {
         self.off.push_back(Arc::clone(off));
+        self.share = (MAX_HELD / threads.max(1)).clamp(MIN_SHARE, MAX_SHARE);
     }
 
     /// Whether no batch is pending.
@@ -107,8 +111,10 @@ impl Switching {
     ) -> bool {
         self.end_before(raw.ticks, pairs);
         let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
-        if is_meanwhile && self.held.len() < MAX_HELD {
-            self.held.push(DelayedEvent { raw, values: values.to_vec(), stack: stack.to_vec() });
+        if is_meanwhile && self.held.len() < self.share {
+            let has_read = !values.is_empty() || !stack.is_empty();
+            let read = has_read.then(|| Box::new((values.to_vec(), stack.to_vec())));
+            self.held.push(DelayedEvent { raw, read });
             return true;
         }
         self.release(false, pairs);
@@ -134,7 +140,7 @@ impl Switching {
     pub(crate) fn release(&mut self, passed: bool, pairs: &mut PairedOutput<'_>) {
         let held = take(&mut self.held);
         let mut fates = Fates::new(&held);
-        for (place, DelayedEvent { raw, values, stack }) in held.iter().enumerate() {
+        for (place, DelayedEvent { raw, read }) in held.iter().enumerate() {
             while let Some((frame, site)) = pairs.open.innermost_before(*raw)
                 && self.is_unseen(site, raw.ticks)
                 && fates.is_over(frame, passed)
@@ -147,6 +153,8 @@ impl Switching {
             if pairs.open.is_evidence(*raw) {
                 self.cut_meanwhile(raw.ticks, pairs);
             }
+            let (values, stack) =
+                read.as_deref().map_or((&[][..], &[][..]), |(values, stack)| (values, stack));
             pairs.pair(*raw, values, stack);
             fates.pass(place, *raw);
         }

@@ -28,7 +28,7 @@ fn check(events: &str, expected: &str) {
                 began: OnceLock::from(ticks),
                 ended: OnceLock::new(),
             };
-            switching.announce(newest.insert(Arc::new(off)));
+            switching.announce(newest.insert(Arc::new(off)), 1);
         } else if word == "read" {
             let mut pairs = PairedOutput { open: &mut open, encoder: &mut encoder, unwinding: None };
             switching.release(false, &mut pairs);

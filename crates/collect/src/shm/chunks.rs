@@ -1,8 +1,8 @@
 //! The chunks of the control file: allocated ahead of use, and returned to the lists of free ones.
 
 use super::Shared;
-use crate::memory;
 use calltap_abi::{CHUNK_SIZE, CHUNKS_AT, push};
+use calltap_process::free_memory;
 use rustix::fs::fstatvfs;
 use rustix::thread::futex;
 use std::sync::atomic::Ordering::*;
@@ -23,7 +23,8 @@ const FOR_HANDLERS: u32 = 8;
 const MAX_FOR_HANDLERS: u32 = 64;
 /// Maximum number of steps in a row: the recorder has to read as well.
 const STEPS: u32 = 16;
-/// Multiple of a step's memory that must be available.
+/// Multiple of the memory of all chunks that must be available to calltap without them: the rest
+/// is for the program, which may be in the same control group.
 const SPARE: u64 = 4;
 /// Multiple of a step's memory that must be available for chunks that few threads do not need.
 const PLENTY: u64 = 64;
@@ -93,9 +94,7 @@ impl Shared {
         }
         let offset = CHUNKS_AT + count as usize * CHUNK_SIZE;
         let length = step as usize * CHUNK_SIZE;
-        if count > 0 && !self.can_spare(length as u64, count + step > self.by_few, available)
-            || self.allocate(offset, length).is_err()
-        {
+        if count > 0 && !self.can_spare(count, step, available) || self.allocate(offset, length).is_err() {
             return Provided::Nothing;
         }
         control.chunk_count.store(count + step, Release);
@@ -103,12 +102,15 @@ impl Shared {
         Provided::Step
     }
 
-    /// Whether `bytes` leave enough to the program: half of the file system's free space, and a
-    /// part of the memory. `available` is the latter, read once, as that takes a dozen files.
-    fn can_spare(&self, bytes: u64, beyond_few: bool, available: &mut Option<u64>) -> bool {
+    /// Whether a step's chunks, beyond the `count` that there are, leave enough to the program:
+    /// half of the file system's free space, and a part of the memory. `available` is the latter,
+    /// read once, as that takes a dozen files.
+    fn can_spare(&self, count: u32, step: u32, available: &mut Option<u64>) -> bool {
         let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-        let available = available.get_or_insert_with(memory::available);
-        let is_spare = free / 2 >= bytes && *available / if beyond_few { PLENTY } else { SPARE } >= bytes;
+        let [taken, bytes] = [count, step].map(|chunks| u64::from(chunks) * CHUNK_SIZE as u64);
+        let available = available.get_or_insert_with(free_memory::available);
+        let is_plenty = count + step <= self.by_few || *available / PLENTY >= bytes;
+        let is_spare = free / 2 >= bytes && is_plenty && leaves_enough(taken, bytes, *available);
         *available = available.saturating_sub(bytes);
         is_spare
     }
@@ -155,6 +157,11 @@ impl Shared {
         };
         push(list, index, &header.next);
     }
+}
+
+/// Whether `bytes` more than the bytes `taken` leave the program enough of the `available` bytes.
+fn leaves_enough(taken: u64, bytes: u64, available: u64) -> bool {
+    (taken + bytes).saturating_mul(SPARE) <= available.saturating_add(taken)
 }
 
 #[cfg(test)]
@@ -225,5 +232,16 @@ mod tests {
         assert_eq!(free_all(), (0, 10), "the spare chunks are not known to be taken");
         control.spares_taken.store(3, Relaxed);
         assert_eq!(free_all(), (3, 7));
+    }
+
+    #[test]
+    fn rings_take_a_quarter_of_the_memory_at_most() {
+        const MIB: u64 = 1 << 20;
+        let taken_of = |available: u64| {
+            let steps = (0..64).map(|step| 4 * step * MIB);
+            steps.take_while(|taken| leaves_enough(*taken, 4 * MIB, available - taken)).count() as u64 * 4
+        };
+        assert_eq!([15, 16, 48, 100, 1000].map(|available| taken_of(available * MIB)), [0, 4, 12, 24, 248]);
+        assert!(leaves_enough(256 * MIB, 4 * MIB, u64::MAX));
     }
 }

@@ -4,6 +4,7 @@ mod builds;
 mod confined;
 mod containers;
 mod counter;
+mod crowded;
 mod forked;
 mod hardened;
 mod hazards;

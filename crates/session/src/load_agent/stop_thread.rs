@@ -13,7 +13,7 @@ use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::reason::{Inside, Reason};
 use calltap_process::target::{Symbols, Target, is_libc};
 use calltap_process::unwind::Unwinder;
-use calltap_process::{limits, proc};
+use calltap_process::{free_memory, limits, proc};
 use std::time::{Duration, Instant};
 
 /// Patience with which every thread is looked at once.
@@ -71,6 +71,7 @@ fn loading_thread(inferior: &mut Inferior<'_>) -> Result<Chosen, Error> {
     let target = inferior.target;
     limits::check_mappings(target)
         .and_then(|()| limits::check_memory(target, MEMORY))
+        .and_then(|()| free_memory::check_target(target))
         .map_err(|reason| target.refuse(reason))?;
     let first = first_objects(target.pid, &inferior.regions);
     let libc = Symbols::of(target.pid, &first, is_libc, |name| LIBC.contains(&name))

@@ -1,17 +1,28 @@
-//! Memory that is available without swapping: the machine's, within the limits of this process's
-//! control group and of its ancestors.
+//! Memory that a process can use without swapping: the machine's, within the limits of the
+//! process's control group and of that group's ancestors.
 
-use std::fs;
+use crate::error::Error;
+use crate::proc;
+use crate::reason::Reason;
+use crate::target::Target;
 use std::path::Path;
+use std::{fs, io};
+
+/// Bytes that calltap takes while it records, with the first ring memory.
+const RECORDER: u64 = 24 << 20;
+/// Bytes of an attached process's own group that the agent takes at first.
+const AGENT: u64 = 4 << 20;
+const OWN: &str = "/proc/self";
 
 /// A version of control groups: mount point of its memory controller, its line of
-/// `/proc/self/cgroup`, its files, and its word for inactive pages of files.
+/// `/proc/PID/cgroup`, its files, and its words for the pages of files.
 struct Version {
     mount: &'static str,
     line: fn(&str) -> Option<&str>,
     limit: &'static str,
     used: &'static str,
     inactive: &'static str,
+    active: &'static str,
 }
 
 const VERSIONS: [Version; 2] = [
@@ -21,6 +32,7 @@ const VERSIONS: [Version; 2] = [
         limit: "memory.max",
         used: "memory.current",
         inactive: "inactive_file ",
+        active: "active_file ",
     },
     Version {
         mount: "memory",
@@ -28,17 +40,44 @@ const VERSIONS: [Version; 2] = [
         limit: "memory.limit_in_bytes",
         used: "memory.usage_in_bytes",
         inactive: "total_inactive_file ",
+        active: "total_active_file ",
     },
 ];
 
-/// Returns the available bytes according to the kernel; `u64::MAX` where it does not tell.
-pub(crate) fn available() -> u64 {
-    available_in(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
+/// Returns the bytes available to this process, according to the kernel; `u64::MAX` where it does
+/// not tell.
+pub fn available() -> u64 {
+    available_to(Path::new(OWN))
 }
 
-fn available_in(proc: &Path, groups: &Path) -> u64 {
-    let machine = number_behind(&proc.join("meminfo"), "MemAvailable:").map(|kilobytes| kilobytes << 10);
-    let own = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
+/// Fails if this process has too little memory for recording. Else the kernel would soon end it,
+/// or the program, if both are in one group.
+pub fn check() -> Result<(), Error> {
+    let available = available();
+    if available >= RECORDER {
+        return Ok(());
+    }
+    let why = format!(
+        "{} MB of memory are available to calltap, which needs {} MB: raise the limit of its control group, or run calltap in another one",
+        available >> 20,
+        RECORDER >> 20
+    );
+    Err(Error::System { what: "recording", source: io::Error::other(why) })
+}
+
+/// Fails if the agent's memory could exceed what is available to a process.
+pub fn check_target(target: &Target) -> Result<(), Reason> {
+    let available = available_to(&proc::place(target.pid));
+    if available >= AGENT { Ok(()) } else { Err(Reason::NoFreeMemory { megabytes: available >> 20 }) }
+}
+
+fn available_to(process: &Path) -> u64 {
+    available_in(process, Path::new("/proc/meminfo"), Path::new("/sys/fs/cgroup"))
+}
+
+fn available_in(process: &Path, meminfo: &Path, groups: &Path) -> u64 {
+    let machine = number_behind(meminfo, "MemAvailable:").map(|kilobytes| kilobytes << 10);
+    let own = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
     let groups = VERSIONS.iter().filter_map(|version| {
         let path = own.lines().find_map(version.line)?.trim_start_matches('/');
         Path::new(path)
@@ -50,12 +89,14 @@ fn available_in(proc: &Path, groups: &Path) -> u64 {
 }
 
 impl Version {
-    /// Returns the bytes that a group may still use; `None` if it has no limit.
+    /// Returns the bytes that a group may still use; `None` if it has no limit. As in MemAvailable,
+    /// half of the pages of files that are in use count as needed.
     fn room(&self, group: &Path) -> Option<u64> {
         let number = |name| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
         let (limit, used) = (number(self.limit)?, number(self.used)?);
-        let inactive = number_behind(&group.join("memory.stat"), self.inactive).unwrap_or(0);
-        Some(limit.saturating_sub(used.saturating_sub(inactive)))
+        let pages = |word| number_behind(&group.join("memory.stat"), word).unwrap_or(0);
+        let cached = pages(self.inactive) + pages(self.active) / 2;
+        Some(limit.saturating_sub(used.saturating_sub(cached)))
     }
 }
 
@@ -77,11 +118,9 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        assert_eq!(
-            available_in(&root.path().join("proc"), &root.path().join("groups")),
-            expected,
-            "{files:?}"
-        );
+        let [process, meminfo, groups] =
+            ["proc/self", "proc/meminfo", "groups"].map(|name| root.path().join(name));
+        assert_eq!(available_in(&process, &meminfo, &groups), expected, "{files:?}");
     }
 
     const MACHINE: (&str, &str) = ("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    4000 kB\n");
@@ -100,7 +139,7 @@ mod tests {
             ("proc/self/cgroup", "0::/a/b\n"),
             ("groups/a/memory.max", "1000000\n"),
             ("groups/a/memory.current", "900000\n"),
-            ("groups/a/memory.stat", "anon 100\ninactive_file 250000\nactive_file 7\n"),
+            ("groups/a/memory.stat", "anon 100\ninactive_file 200000\nactive_file 100000\n"),
             ("groups/a/b/memory.max", "max\n"),
             ("groups/a/b/memory.current", "5\n"),
         ];
