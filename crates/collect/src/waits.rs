@@ -4,4 +4,5 @@ pub(crate) mod addresses;
 pub(crate) mod holds;
 pub mod kernel;
 pub(crate) mod switches;
+mod thread_ids;
 mod waker_ids;

@@ -15,6 +15,18 @@ use std::sync::atomic::Ordering::*;
 const BEGUN: u32 = 16;
 const BEGUN_SHARE: u32 = 8;
 
+/// Number of ended threads that are read before the first of them is written: until then, each may
+/// have the buffers of a large chunk.
+const ENDED_AT_ONCE: usize = 64;
+
+/// A thread that has ended.
+struct Ended {
+    /// Number of its reader.
+    place: usize,
+    /// Whether it has open calls, and its process goes on.
+    process_goes_on: bool,
+}
+
 /// The threads that a sweep reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sweep {
@@ -38,43 +50,58 @@ impl Collector<'_> {
         }
         self.read_switches(last);
         let (mut ended, mut living) = (Vec::new(), Living::default());
-        for reader in self.readers.iter_mut().flatten() {
-            if which == Sweep::Open && !reader.has_open_calls() {
-                continue;
-            }
-            if which == Sweep::Quiet && reader.active && !self.overwrite {
-                reader.active = false;
-                continue;
-            }
-            // Ids of another pid namespace cannot be looked up: such threads end with their
-            // process, at the end.
-            let process = self.processes.get(reader.process);
-            let pid = process.map(|process| process.pid).filter(|_| {
-                let entry = self.shared.process(reader.process);
-                entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.processes.namespace
-            });
-            let replaced = process.is_some_and(|process| process.replaced);
-            let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
-            let over = last || gone || replaced;
-            if !over && (self.overwrite || matches!(which, Sweep::Open | Sweep::Ended)) {
-                continue;
-            }
-            let extent = if over { Extent::Rest } else { Extent::Partial };
-            reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
-            if over {
-                let goes_on = || reader.tid == 0 || pid.is_some_and(proc::goes_on);
-                ended.push((reader.entry, gone && reader.has_open_calls() && goes_on()));
+        for place in 0..self.readers.len() {
+            ended.extend(self.sweep_thread(place, which, &mut living));
+            if ended.len() == ENDED_AT_ONCE && !last {
+                self.end_threads(&mut ended, last);
             }
         }
-        if !last && !ended.is_empty() {
+        self.end_threads(&mut ended, last);
+    }
+
+    /// Reads the unfilled chunks of the thread at a place, if `which` selects it. Returns the thread
+    /// if it has ended.
+    fn sweep_thread(&mut self, place: usize, which: Sweep, living: &mut Living) -> Option<Ended> {
+        let last = which == Sweep::All;
+        let reader = self.readers[place].as_mut()?;
+        if which == Sweep::Open && !reader.has_open_calls() {
+            return None;
+        }
+        if which == Sweep::Quiet && reader.active && !self.overwrite {
+            reader.active = false;
+            return None;
+        }
+        // Ids of another pid namespace cannot be looked up: such threads end with their process, at
+        // the end.
+        let process = self.processes.get(reader.process);
+        let pid = process.map(|process| process.pid).filter(|_| {
+            let entry = self.shared.process(reader.process);
+            entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.processes.namespace
+        });
+        let replaced = process.is_some_and(|process| process.replaced);
+        let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
+        let over = last || gone || replaced;
+        if !over && (self.overwrite || matches!(which, Sweep::Open | Sweep::Ended)) {
+            return None;
+        }
+        let extent = if over { Extent::Rest } else { Extent::Partial };
+        reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
+        let goes_on = || reader.tid == 0 || pid.is_some_and(proc::goes_on);
+        over.then(|| Ended { place, process_goes_on: gone && reader.has_open_calls() && goes_on() })
+    }
+
+    /// Ends the readers of these threads.
+    fn end_threads(&mut self, ended: &mut Vec<Ended>, last: bool) {
+        if ended.is_empty() {
+            return;
+        }
+        if !last {
             // The kernel may have recorded more of these threads meanwhile.
             self.read_switches(false);
         }
-        if !ended.is_empty() {
-            self.complete_moves(last);
-        }
-        for (entry, process_goes_on) in ended {
-            if let Some(reader) = self.readers[entry as usize].take() {
+        self.complete_moves(last);
+        for Ended { place, process_goes_on } in ended.drain(..) {
+            if let Some(reader) = self.readers[place].take() {
                 self.end(*reader, process_goes_on);
             }
         }
@@ -90,6 +117,7 @@ impl Collector<'_> {
     /// Ends a reader: writes its remaining events and totals, and frees the thread entry.
     fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
         self.threads.count -= 1;
+        self.disown(&reader);
         let freed = reader.freed;
         let now = self.ticks_of(self.this_moment());
         reader.end(self.shared, (process_goes_on, now), &mut self.output, &mut self.unwinding);

@@ -35,6 +35,8 @@ pub(super) struct Threads {
     pub expected: u32,
     /// Number of the next thread.
     pub next: u32,
+    /// Entry of the newest thread with an id, by process and id.
+    owners: HashMap<(u32, u32), u32>,
     /// Functions that were disabled since threads were last looked for: a thread that is found now
     /// may have calls of them open.
     pub switched_off: Vec<Arc<SwitchedOff>>,
@@ -173,6 +175,14 @@ impl Collector<'_> {
         }
     }
 
+    /// Forgets that a thread has its id.
+    pub(super) fn disown(&mut self, reader: &Reader) {
+        let id = (reader.process, reader.tid);
+        if self.threads.owners.get(&id) == Some(&reader.entry) {
+            self.threads.owners.remove(&id);
+        }
+    }
+
     /// Keeps the newest events of a thread that has ended, for children that it has forked.
     pub(super) fn keep_history(&mut self, reader: Reader) {
         let of = (reader.process, reader.entry);
@@ -227,9 +237,9 @@ impl Collector<'_> {
     /// Begins to read a thread.
     fn begin(&mut self, entry: u32, process: u32, tid: u32) {
         // The thread id is used again: its former owner has ended, whatever /proc says now.
-        let former =
-            self.readers.iter_mut().flatten().find(|reader| (reader.process, reader.tid) == (process, tid));
-        if let Some(former) = former {
+        let former = self.threads.owners.insert((process, tid), entry);
+        let former = former.and_then(|former| self.readers.get_mut(former as usize)?.as_mut());
+        if let Some(former) = former.filter(|former| (former.process, former.tid) == (process, tid)) {
             former.tid = 0;
         }
         let id = ThreadId(self.threads.next);

@@ -4,6 +4,7 @@
 use crate::output::Output;
 use crate::shm::Shared;
 use crate::waits::addresses::Addresses;
+use crate::waits::thread_ids::ThreadIds;
 use crate::waits::waker_ids::WakerIds;
 use calltap_sched::{Change, Incidents, Names, Refused, Stream, ThreadEvent, ThreadEventKind, Timed};
 use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, SystemCall, ThreadId, Waking};
@@ -205,8 +206,8 @@ pub(crate) struct Kernel {
     /// Whether `incidents` includes signals.
     has_signals: bool,
     places: Places,
-    /// Id of each of the session's threads, and the index of its process.
-    ids: HashMap<ThreadId, (u32, u32)>,
+    /// Threads of the session, and the index of the process of each.
+    ids: ThreadIds<u32>,
     wakers: WakerIds,
     refused: Vec<String>,
     /// Names of the processes that have woken a thread.
@@ -234,7 +235,7 @@ impl Kernel {
             Lanes::new(stream)
         });
         let addresses = Addresses::new(shared.inode());
-        let (ids, places, wakers) = (HashMap::new(), Places::default(), WakerIds::default());
+        let (ids, places, wakers) = (ThreadIds::default(), Places::default(), WakerIds::default());
         Some(Kernel {
             wakings,
             calls,
@@ -254,9 +255,7 @@ impl Kernel {
     /// the process's own namespace.
     pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32, process: (u32, u32), own: (u32, u32)) {
         self.wakers.know((process.1, tid), own);
-        // The former owner of the id has ended.
-        self.ids.retain(|_, (known, _)| *known != tid);
-        self.ids.insert(thread, (tid, process.0));
+        self.ids.claim(thread, tid, process.0);
         self.addresses.know(process.0, process.1);
         self.wakings.iter_mut().for_each(|lanes| lanes.claim(tid));
         self.calls.iter_mut().for_each(|lanes| lanes.claim(tid));
@@ -265,20 +264,19 @@ impl Kernel {
 
     /// Whether a thread with this id has recorded events.
     pub(crate) fn has_claimed(&self, tid: u32) -> bool {
-        self.ids.values().any(|(known, _)| *known == tid)
+        self.ids.owner(tid).is_some()
     }
 
     /// Notes that the memory of the thread with this id is gone: new addresses get no description.
     pub(crate) fn forget_memory(&mut self, tid: u32) {
-        let gone = self.ids.values().filter(|(known, _)| *known == tid);
-        gone.for_each(|(_, process)| self.addresses.forget(*process));
+        let gone = self.ids.owner(tid).and_then(|thread| self.ids.get(thread));
+        gone.into_iter().for_each(|(_, process)| self.addresses.forget(process));
     }
 
     /// Hands over the entries of the thread with this id up to `at`, at which it has executed
     /// another program.
     pub(crate) fn replace(&mut self, tid: u32, at: u64, output: &mut Output<'_>) {
-        let thread = self.ids.iter().find_map(|(thread, (known, _))| (*known == tid).then_some(*thread));
-        if let Some(thread) = thread {
+        if let Some(thread) = self.ids.owner(tid) {
             self.hand_over_thread(thread, Some(at), output);
         }
     }
@@ -297,10 +295,10 @@ impl Kernel {
         self.incidents.iter_mut().for_each(Lanes::read);
         // The mapping at an address can be read only while the process lives.
         if let Some(lanes) = &mut self.calls {
-            for (tid, process) in self.ids.values() {
-                let Some(lane) = lanes.lanes.get_mut(tid) else { continue };
+            for (_, tid, process) in self.ids.iter() {
+                let Some(lane) = lanes.lanes.get_mut(&tid) else { continue };
                 let new = lane.entries[lane.seen..].iter().filter_map(futex);
-                new.for_each(|address| self.addresses.see(*process, address));
+                new.for_each(|address| self.addresses.see(process, address));
                 lane.seen = lane.entries.len();
             }
         }
@@ -321,18 +319,18 @@ impl Kernel {
     /// Hands over the complete entries.
     pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
         let Self { wakings, calls, incidents, places, ids, wakers, names, .. } = self;
-        for (thread, (tid, _)) in ids {
+        for (thread, tid, _) in ids.iter() {
             if let Some(lanes) = wakings {
-                let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
-                give_wakings(*thread, pieces.unwrap_or_default(), (names, wakers), output);
+                let pieces = lanes.lanes.get_mut(&tid).map(|lane| lane.take(lanes.until));
+                give_wakings(thread, pieces.unwrap_or_default(), (names, wakers), output);
             }
             if let Some(lanes) = calls {
-                let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
-                give_calls(*thread, &pieces.unwrap_or_default(), output);
+                let pieces = lanes.lanes.get_mut(&tid).map(|lane| lane.take(lanes.until));
+                give_calls(thread, &pieces.unwrap_or_default(), output);
             }
             if let Some(lanes) = incidents {
-                let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
-                give_incidents(*thread, *tid, pieces.unwrap_or_default(), places, output);
+                let pieces = lanes.lanes.get_mut(&tid).map(|lane| lane.take(lanes.until));
+                give_incidents(thread, tid, pieces.unwrap_or_default(), places, output);
             }
         }
         // Processes that ended before may have woken threads until then.
@@ -355,7 +353,7 @@ impl Kernel {
         at: Option<u64>,
         output: &mut Output<'_>,
     ) -> Option<u32> {
-        let (tid, _) = self.ids.remove(&thread)?;
+        let (tid, _) = self.ids.remove(thread)?;
         if let Some(lanes) = &mut self.wakings {
             give_wakings(thread, lanes.take(tid, at), (&self.names, &self.wakers), output);
         }

@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use crate::waits::holds::Holds;
+use crate::waits::thread_ids::ThreadIds;
 use calltap_process::clock;
 use calltap_sched::{Change, Refused, Sched};
 use calltap_trace::{RunState, Scheduling, Switch, ThreadId};
@@ -120,8 +121,7 @@ pub(crate) struct Switches {
     lanes: HashMap<u32, ThreadSwitches>,
     /// Threads that were watched from the start and have made no switch.
     first: BTreeSet<u32>,
-    /// Id of each of the session's threads.
-    ids: HashMap<ThreadId, u32>,
+    ids: ThreadIds<()>,
     /// Time until which switches were read.
     until: u64,
 }
@@ -129,7 +129,8 @@ pub(crate) struct Switches {
 impl Switches {
     pub(crate) fn new(mut sched: Sched) -> Switches {
         let first = sched.stream.take_threads();
-        Switches { until: sched.stream.since(), sched, lanes: HashMap::new(), first, ids: HashMap::new() }
+        let (until, ids) = (sched.stream.since(), ThreadIds::default());
+        Switches { until, sched, lanes: HashMap::new(), first, ids }
     }
 
     fn lane<'l>(
@@ -143,31 +144,26 @@ impl Switches {
 
     /// Notes that a thread, whose id is `tid` in calltap's pid namespace, has recorded events.
     pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32) {
-        // The former owner of the id has ended.
-        self.ids.retain(|_, known| *known != tid);
-        self.ids.insert(thread, tid);
+        self.ids.claim(thread, tid, ());
         let lane = Self::lane(&mut self.lanes, &mut self.first, self.sched.stream.since(), tid);
         lane.claimed = Some(clock::monotonic_ns());
     }
 
     /// Whether a thread with this id has recorded events.
     pub(crate) fn has_claimed(&self, tid: u32) -> bool {
-        self.ids.values().any(|known| *known == tid)
+        self.ids.owner(tid).is_some()
     }
 
     /// Returns the last name that a thread of the session has got while it was recorded.
     pub(crate) fn name_of(&self, thread: ThreadId) -> Option<String> {
-        self.sched.name_of(*self.ids.get(&thread)?)
+        self.sched.name_of(self.ids.get(thread)?.0)
     }
 
     /// Hands over the switches of the thread with this id until `at`. Later ones are those of
     /// another program's thread.
     pub(crate) fn replace(&mut self, tid: u32, at: u64, output: &mut Output<'_>) {
-        let Some(thread) = self.ids.iter().find_map(|(thread, known)| (*known == tid).then_some(*thread))
-        else {
-            return;
-        };
-        self.ids.remove(&thread);
+        let Some(thread) = self.ids.owner(tid) else { return };
+        self.ids.remove(thread);
         if let Some(switches) = self.lanes.get_mut(&tid).and_then(|lane| lane.split(at)) {
             output.switches(thread, &switches, at);
         }
@@ -224,12 +220,12 @@ impl Switches {
     /// Hands over the complete switches; with `all` also those that [a stop](Self::hold) noted
     /// later would change.
     pub(crate) fn hand_over(&mut self, all: bool, output: &mut Output<'_>) {
-        for (thread, tid) in &self.ids {
-            let Some(lane) = self.lanes.get_mut(tid) else { continue };
+        for (thread, tid, ()) in self.ids.iter() {
+            let Some(lane) = self.lanes.get_mut(&tid) else { continue };
             let held_back = if all { None } else { lane.hold_back(self.until) };
             let until = held_back.map_or(self.until, |switch| switch.at);
             if let Some(switches) = lane.take(until) {
-                output.switches(*thread, &switches, until);
+                output.switches(thread, &switches, until);
             }
             lane.switches.extend(held_back);
         }
@@ -237,7 +233,7 @@ impl Switches {
 
     /// Hands over the last switches of a thread that has ended.
     pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
-        let Some(tid) = self.ids.remove(&thread) else { return };
+        let Some((tid, ())) = self.ids.remove(thread) else { return };
         let Self { sched, lanes, first, .. } = self;
         let since = sched.stream.since();
         sched.stream.rest_of(tid, &mut |change| Self::change(lanes, first, since, change));

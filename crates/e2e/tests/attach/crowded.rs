@@ -17,11 +17,10 @@ impl Group {
     /// Creates a group for a program that uses so many megabytes.
     fn create(megabytes: u64) -> Option<Group> {
         let name = format!("calltap-test-{}-memory-{megabytes}", std::process::id());
-        // The second version has to be told to limit the memory of groups.
-        if let Some(file) =
-            Some(Path::new("/sys/fs/cgroup/cgroup.subtree_control")).filter(|file| file.exists())
-        {
-            let _ = fs::write(file, "+memory");
+        // The second version limits the memory of groups if it is told to.
+        let switch = Path::new("/sys/fs/cgroup/cgroup.subtree_control");
+        if switch.exists() {
+            let _ = fs::write(switch, "+memory");
         }
         let files = [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
         files.into_iter().find_map(|(at, limit)| {
