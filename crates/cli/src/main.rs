@@ -88,7 +88,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         calltap_process::memory::patch_log::keep_patch_log(&path)
             .with_context(|| path.display().to_string())?;
     }
-    calltap_process::launch::end_first();
+    calltap_process::launch::raise_oom_score();
     calltap_sched::remove_left();
     match name {
         "record" => return record::run(arguments),

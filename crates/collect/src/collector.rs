@@ -327,7 +327,7 @@ impl<'a> Collector<'a> {
                 self.unwinding.map(mapped);
             }
             if let Metadata::SwitchedOff(off) = &metadata {
-                let threads = self.readers.iter().flatten().count();
+                let threads = self.threads.count as usize;
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off, threads));
                 self.goroutines.switch_off(off);
                 self.threads.switched_off.push(Arc::clone(off));

@@ -3,8 +3,7 @@
 //!
 //! Unsafe for two reasons, both between fork and exec. The child gets an environment in which the
 //! variables keep their order, plus LD_PRELOAD, from which the agent removes itself. And the child
-//! restores what Rust's runtime, `Command` and calltap change: signals, descriptors, the share in
-//! the kernel's choice when memory runs out.
+//! restores what Rust's runtime, `Command` and calltap change: signals, descriptors, the OOM score.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -86,38 +85,39 @@ pub fn survive_size_limit() {
     }
 }
 
-/// This process's share in the kernel's choice of a process to end, as it was before
-/// [`end_first`]; [`KEPT`] if calltap has not changed it.
-static SHARE: AtomicI32 = AtomicI32::new(KEPT);
-const KEPT: i32 = i32::MIN;
-const SHARE_FILE: &CStr = c"/proc/self/oom_score_adj";
-const FIRST: i32 = 1000;
+/// `oom_score_adj` of this process before [`raise_oom_score`]; [`UNRAISED`] if calltap has not
+/// changed it.
+static OOM_SCORE_ADJ: AtomicI32 = AtomicI32::new(UNRAISED);
+const UNRAISED: i32 = i32::MIN;
+const OOM_SCORE_FILE: &CStr = c"/proc/self/oom_score_adj";
+const MAX_OOM_SCORE: i32 = 1000;
 
 /// Makes the kernel end this process, and not the program that is traced, if memory runs out in
-/// their control group or on the machine. Programs that it starts have the former share.
-pub fn end_first() {
-    let Ok(file) = SHARE_FILE.to_str() else { return };
+/// their control group or on the machine. Programs that it starts have the former score.
+pub fn raise_oom_score() {
+    let Ok(file) = OOM_SCORE_FILE.to_str() else { return };
     let before = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
-    // Each process may raise its own share.
-    if let (Some(before), Ok(())) = (before, fs::write(file, FIRST.to_string())) {
-        SHARE.store(before, Relaxed);
+    // Each process may raise its own score.
+    if let (Some(before), Ok(())) = (before, fs::write(file, MAX_OOM_SCORE.to_string())) {
+        OOM_SCORE_ADJ.store(before, Relaxed);
     }
 }
 
-/// Restores the share saved by [`end_first`], in a child.
-fn restore_share() {
-    let share = SHARE.load(Relaxed);
-    if share == KEPT {
+/// Restores the score saved by [`raise_oom_score`], in a child.
+fn restore_oom_score() {
+    let score = OOM_SCORE_ADJ.load(Relaxed);
+    if score == UNRAISED {
         return;
     }
-    let mut text = [0; 12];
+    const LENGTH: usize = 12;
+    let mut text = [0; LENGTH];
     let mut rest = &mut text[..];
-    let _ = write!(rest, "{share}");
-    let length = 12 - rest.len();
+    let _ = write!(rest, "{score}");
+    let length = LENGTH - rest.len();
     // SAFETY: async-signal-safe system calls; the text is `length` bytes long, and the file's name
     // is a string.
     unsafe {
-        let file = libc::open(SHARE_FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        let file = libc::open(OOM_SCORE_FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if file >= 0 {
             libc::write(file, text.as_ptr().cast(), length);
             libc::close(file);
@@ -152,7 +152,7 @@ pub fn check_address_space() -> Result<(), Error> {
 
 /// Restores the state saved by [`remember`]. Runs before exec.
 fn restore() -> io::Result<()> {
-    restore_share();
+    restore_oom_score();
     let (blocked, closed) = (BLOCKED.load(Relaxed), CLOSED.load(Relaxed));
     // SAFETY: async-signal-safe system calls, allowed between fork and exec.
     unsafe {

@@ -59,8 +59,8 @@ impl Collector<'_> {
         self.end_threads(&mut ended, last);
     }
 
-    /// Reads the unfilled chunks of the thread at a place, if `which` selects it. Returns the thread
-    /// if it has ended.
+    /// Reads the unfilled chunks of the thread at a place, if `which` selects it. Returns the
+    /// thread if it has ended.
     fn sweep_thread(&mut self, place: usize, which: Sweep, living: &mut Living) -> Option<Ended> {
         let last = which == Sweep::All;
         let reader = self.readers[place].as_mut()?;

@@ -281,7 +281,7 @@ impl Collector<'_> {
         if let Some((open, process)) = is_first.then(|| self.threads.copied.remove(&process)).flatten() {
             reader = reader.copied(open, process);
         }
-        let threads = self.readers.len();
+        let threads = self.threads.count as usize;
         self.threads.switched_off.iter().for_each(|off| reader.switch_off(off, threads));
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);

@@ -23,8 +23,9 @@ const FOR_HANDLERS: u32 = 8;
 const MAX_FOR_HANDLERS: u32 = 64;
 /// Maximum number of steps in a row: the recorder has to read as well.
 const STEPS: u32 = 16;
-/// Multiple of the memory of all chunks that must be available to calltap without them: the rest
-/// is for the program, which may be in the same control group.
+/// Multiple of the bytes of all chunks that must be free without them, of memory and in the file
+/// system: the rest is for the program, which may be in the same control group, and have files in
+/// the same `/dev/shm`.
 const SPARE: u64 = 4;
 /// Multiple of a step's memory that must be available for chunks that few threads do not need.
 const PLENTY: u64 = 64;
@@ -102,15 +103,14 @@ impl Shared {
         Provided::Step
     }
 
-    /// Whether a step's chunks, beyond the `count` that there are, leave enough to the program:
-    /// half of the file system's free space, and a part of the memory. `available` is the latter,
-    /// read once, as that takes a dozen files.
+    /// Whether a step's chunks, beyond the `count` that there are, leave enough to the program.
+    /// `available`: free memory, read once, as that takes a dozen files.
     fn can_spare(&self, count: u32, step: u32, available: &mut Option<u64>) -> bool {
         let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
         let [taken, bytes] = [count, step].map(|chunks| u64::from(chunks) * CHUNK_SIZE as u64);
         let available = available.get_or_insert_with(free_memory::available);
         let is_plenty = count + step <= self.by_few || *available / PLENTY >= bytes;
-        let is_spare = free / 2 >= bytes && is_plenty && leaves_enough(taken, bytes, *available);
+        let is_spare = is_plenty && [free, *available].iter().all(|free| leaves_enough(taken, bytes, *free));
         *available = available.saturating_sub(bytes);
         is_spare
     }
@@ -159,9 +159,9 @@ impl Shared {
     }
 }
 
-/// Whether `bytes` more than the bytes `taken` leave the program enough of the `available` bytes.
-fn leaves_enough(taken: u64, bytes: u64, available: u64) -> bool {
-    (taken + bytes).saturating_mul(SPARE) <= available.saturating_add(taken)
+/// Whether `bytes` more than the bytes `taken` leave the program enough of the bytes that are free.
+fn leaves_enough(taken: u64, bytes: u64, free: u64) -> bool {
+    (taken + bytes).saturating_mul(SPARE) <= free.saturating_add(taken)
 }
 
 #[cfg(test)]
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_take_a_quarter_of_the_memory_at_most() {
+    fn rings_take_a_quarter_of_free_memory_at_most() {
         const MIB: u64 = 1 << 20;
         let taken_of = |available: u64| {
             let steps = (0..64).map(|step| 4 * step * MIB);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_those_of_the_threads_that_claimed_them_last() {
+    fn a_thread_id_belongs_to_its_newest_thread() {
         let mut ids = ThreadIds::default();
         ids.claim(ThreadId(1), 100, 'a');
         ids.claim(ThreadId(2), 200, 'b');

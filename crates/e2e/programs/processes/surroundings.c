@@ -70,9 +70,9 @@ int main(int argc, char **argv) {
     show("program", realpath("/proc/self/exe", text) ? text : "?");
     snprintf(link, sizeof link, "nice %d", getpriority(PRIO_PROCESS, 0));
     show("priority", link);
-    FILE *share = fopen("/proc/self/oom_score_adj", "r");
-    show("share when memory runs out", share && fgets(link, sizeof link, share) ? link : "?");
-    if (share) fclose(share);
+    FILE *score = fopen("/proc/self/oom_score_adj", "r");
+    show("OOM score", score && fgets(link, sizeof link, score) ? link : "?");
+    if (score) fclose(score);
     SHOW(show);
     return 0;
 }

@@ -1,5 +1,5 @@
 //! Programs whose control group has little memory left, with calltap in the same group, as in a
-//! container with calltap started inside, or in another one.
+//! container with calltap started inside, or in another one; and a small `/dev/shm`.
 
 use calltap_e2e::*;
 use std::fs;
@@ -105,4 +105,34 @@ fn a_program_in_a_group_with_little_memory_lives_on() {
     for megabytes in (LIMIT / 2..LIMIT - 16).step_by(8) {
         attach(true, megabytes);
     }
+}
+
+/// Runs the program and calltap with a small file system for shared memory, as containers have it.
+/// Arguments: the program, calltap. Ends with the status of writing a file of half its size.
+const SMALL_SHARED_MEMORY: &str = r#"
+mount -t tmpfs -o size=48m tmpfs /dev/shm || exit
+mkfifo input
+"$1" /dev/null 1 <input & program=$!
+exec 3>input
+"$2" record -q -p $program --max-overhead none --duration 2s -o trace & calltap=$!
+sleep 1
+head -c 24M /dev/zero >/dev/shm/file
+written=$?
+wait $calltap
+exec 3>&-
+wait $program
+exit $written
+"#;
+
+#[test]
+fn a_program_can_use_most_of_a_small_file_system_for_shared_memory() {
+    let program = compile(&BARE[0], &["crowded.c"], &["-pthread"]);
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", SMALL_SHARED_MEMORY, "sh"]).arg(&program.path).arg(calltap());
+    command.current_dir(program.directory());
+    let run = run(command, b"");
+    if run.stderr.contains("unshare") || run.stderr.contains("mount:") {
+        return skipped("a small /dev/shm: no private mounts here");
+    }
+    assert!(run.status.success(), "{} {}", run.status, run.stderr);
 }
