@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Maximum number of events of all threads that are held back, of 40 bytes each, and bounds of a
 /// thread's share. Beyond it, all open calls of the thread count as continuing.
-const MAX_HELD: usize = 1 << 20;
+const MAX_HELD: usize = 1 << 19;
 const MIN_SHARE: usize = 1 << 12;
 const MAX_SHARE: usize = 1 << 17;
 

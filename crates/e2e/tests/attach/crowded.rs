@@ -80,7 +80,7 @@ fn attach(inside: bool, megabytes: u64) -> Option<Run> {
 
 #[test]
 fn a_program_in_a_group_with_enough_memory_is_traced() {
-    if let Some(run) = attach(true, LIMIT / 3) {
+    if let Some(run) = attach(true, LIMIT / 4) {
         assert!(run.status.success() && run.stderr.contains(" events from "), "{}", run.stderr);
     }
 }
