@@ -1,5 +1,6 @@
 //! Reads the events of one thread: follows its chunks, and encodes the events in them.
 
+mod delayed;
 pub(crate) mod encode;
 mod forks;
 pub(crate) mod history;

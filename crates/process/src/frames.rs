@@ -221,9 +221,9 @@ impl Stack {
         frames
     }
 
-    /// Returns the addresses of code on the stacks.
-    pub(crate) fn code(&self) -> impl Iterator<Item = u64> {
-        self.segments.iter().flat_map(Segment::code)
+    /// Whether a stack holds an address in these sorted ranges.
+    pub fn leads_into(&self, ranges: &[(u64, u64)]) -> bool {
+        self.segments.iter().flat_map(Segment::code).any(|word| find(ranges, word))
     }
 
     /// Whether a segment begins within this memory.

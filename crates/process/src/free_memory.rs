@@ -1,53 +1,51 @@
 //! Memory that a process can use without swapping: the machine's, within the limits of the
 //! process's control group and of that group's ancestors.
 
+use crate::control_group::{Group, Version};
 use crate::error::Error;
 use crate::proc;
 use crate::reason::Reason;
 use crate::target::Target;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::{fs, io};
 
 /// Bytes that calltap takes while it records, with the first ring memory.
 const RECORDER: u64 = 24 << 20;
 /// Bytes of an attached process's own group that the agent takes at first.
 const AGENT: u64 = 4 << 20;
-const OWN: &str = "/proc/self";
+const MEMINFO: &str = "/proc/meminfo";
 
-/// A version of control groups: mount point of its memory controller, its line of
-/// `/proc/PID/cgroup`, its files, and its words for the pages of files.
-struct Version {
-    mount: &'static str,
-    line: fn(&str) -> Option<&str>,
+/// Names in the memory controller of a version of control groups: files, and lines of
+/// `memory.stat` about the pages of files.
+struct Names {
     limit: &'static str,
     used: &'static str,
     inactive: &'static str,
     active: &'static str,
 }
 
-const VERSIONS: [Version; 2] = [
-    Version {
-        mount: "",
-        line: |line| line.strip_prefix("0::"),
-        limit: "memory.max",
-        used: "memory.current",
-        inactive: "inactive_file ",
-        active: "active_file ",
-    },
-    Version {
-        mount: "memory",
-        line: |line| line.split_once(":memory:").map(|(_, path)| path),
-        limit: "memory.limit_in_bytes",
-        used: "memory.usage_in_bytes",
-        inactive: "total_inactive_file ",
-        active: "total_active_file ",
-    },
-];
+const ONE: Names = Names {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    inactive: "total_inactive_file ",
+    active: "total_active_file ",
+};
+const TWO: Names =
+    Names { limit: "memory.max", used: "memory.current", inactive: "inactive_file ", active: "active_file " };
+
+/// Directory of a group that may limit memory.
+struct Limit {
+    names: &'static Names,
+    directory: PathBuf,
+}
 
 /// Returns the bytes available to this process, according to the kernel; `u64::MAX` where it does
 /// not tell.
 pub fn available() -> u64 {
-    available_to(Path::new(OWN))
+    // Found once: recording asks often, and a machine may have thousands of mounts.
+    static OWN: OnceLock<Vec<Limit>> = OnceLock::new();
+    available_in(OWN.get_or_init(|| limits_of(Path::new("/proc/self"))), Path::new(MEMINFO))
 }
 
 /// Fails if this process has too little memory for recording. Else the kernel would soon end it,
@@ -67,35 +65,43 @@ pub fn check() -> Result<(), Error> {
 
 /// Fails if the agent's memory could exceed what is available to a process.
 pub fn check_target(target: &Target) -> Result<(), Reason> {
-    let available = available_to(&proc::place(target.pid));
+    let available = available_in(&limits_of(&proc::place(target.pid)), Path::new(MEMINFO));
     if available >= AGENT { Ok(()) } else { Err(Reason::NoFreeMemory { megabytes: available >> 20 }) }
 }
 
-fn available_to(process: &Path) -> u64 {
-    available_in(process, Path::new("/proc/meminfo"), Path::new("/sys/fs/cgroup"))
+/// Returns the groups of a process and their ancestors.
+fn limits_of(process: &Path) -> Vec<Limit> {
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    limits_in(&read(&process.join("cgroup")), &read(Path::new("/proc/self/mountinfo")))
 }
 
-fn available_in(process: &Path, meminfo: &Path, groups: &Path) -> u64 {
-    let machine = number_behind(meminfo, "MemAvailable:").map(|kilobytes| kilobytes << 10);
-    let own = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
-    let groups = VERSIONS.iter().filter_map(|version| {
-        let path = own.lines().find_map(version.line)?.trim_start_matches('/');
-        Path::new(path)
-            .ancestors()
-            .filter_map(|path| version.room(&groups.join(version.mount).join(path)))
-            .min()
+/// `groups`, `mounts`: texts of `/proc/PID/cgroup` and mountinfo.
+fn limits_in(groups: &str, mounts: &str) -> Vec<Limit> {
+    let groups = groups.lines().filter_map(|line| Group::parse(line, "memory"));
+    let all = groups.flat_map(|group| {
+        let names = match group.version {
+            Version::One => &ONE,
+            Version::Two => &TWO,
+        };
+        group.directories(mounts).map(move |directory| Limit { names, directory })
     });
-    groups.chain(machine).min().unwrap_or(u64::MAX)
+    all.collect()
 }
 
-impl Version {
-    /// Returns the bytes that a group may still use; `None` if it has no limit. As in MemAvailable,
-    /// half of the pages of files that are in use count as needed.
-    fn room(&self, group: &Path) -> Option<u64> {
-        let number = |name| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
-        let (limit, used) = (number(self.limit)?, number(self.used)?);
-        let pages = |word| number_behind(&group.join("memory.stat"), word).unwrap_or(0);
-        let cached = pages(self.inactive) + pages(self.active) / 2;
+fn available_in(limits: &[Limit], meminfo: &Path) -> u64 {
+    let machine = number_behind(meminfo, "MemAvailable:").map(|kilobytes| kilobytes << 10);
+    limits.iter().filter_map(Limit::room).chain(machine).min().unwrap_or(u64::MAX)
+}
+
+impl Limit {
+    /// Returns the bytes that the group may still use; `None` if it has no limit. As in
+    /// MemAvailable, half of the pages of files that are in use count as needed.
+    fn room(&self) -> Option<u64> {
+        let Limit { names, directory } = self;
+        let number = |name| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
+        let (limit, used) = (number(names.limit)?, number(names.used)?);
+        let pages = |word| number_behind(&directory.join("memory.stat"), word).unwrap_or(0);
+        let cached = pages(names.inactive) + pages(names.active) / 2;
         Some(limit.saturating_sub(used.saturating_sub(cached)))
     }
 }
@@ -118,9 +124,14 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let [process, meminfo, groups] =
-            ["proc/self", "proc/meminfo", "groups"].map(|name| root.path().join(name));
-        assert_eq!(available_in(&process, &meminfo, &groups), expected, "{files:?}");
+        let [groups, meminfo, mounted] =
+            ["proc/self/cgroup", "proc/meminfo", "groups"].map(|name| root.path().join(name));
+        let mounted = mounted.display();
+        let mounts = format!(
+            "32 25 0:28 / {mounted} rw - cgroup2 cgroup2 rw\n33 25 0:29 / {mounted}/memory rw - cgroup cgroup rw,memory\n"
+        );
+        let limits = limits_in(&fs::read_to_string(groups).unwrap_or_default(), &mounts);
+        assert_eq!(available_in(&limits, &meminfo), expected, "{files:?}");
     }
 
     const MACHINE: (&str, &str) = ("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    4000 kB\n");

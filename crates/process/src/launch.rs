@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
+use crate::free_memory;
 use crate::proc::{self, Ended};
 use crate::status::Status;
 
@@ -75,9 +76,16 @@ extern "C" fn remember() {
 /// Whether SIGXFSZ is ignored by this process only, not by the programs that it starts.
 static SIZE_SIGNAL_TAKEN: AtomicBool = AtomicBool::new(false);
 
+/// Prepares this process for recording. Fails if its limits leave it too little memory.
+pub fn prepare_to_record() -> Result<(), Error> {
+    survive_size_limit();
+    check_address_space()?;
+    free_memory::check()
+}
+
 /// Makes a write beyond the file size limit fail instead of killing this process. Programs that it
 /// starts keep the former disposition.
-pub fn survive_size_limit() {
+fn survive_size_limit() {
     // SAFETY: no handler is installed.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     if before == libc::SIG_DFL {
@@ -95,7 +103,7 @@ const MAX_OOM_SCORE: i32 = 1000;
 /// Makes the kernel end this process, and not the program that is traced, if memory runs out in
 /// their control group or on the machine. Programs that it starts have the former score.
 pub fn raise_oom_score() {
-    let Ok(file) = OOM_SCORE_FILE.to_str() else { return };
+    let file = OsStr::from_bytes(OOM_SCORE_FILE.to_bytes());
     let before = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
     // Each process may raise its own score.
     if let (Some(before), Ok(())) = (before, fs::write(file, MAX_OOM_SCORE.to_string())) {
@@ -127,7 +135,7 @@ fn restore_oom_score() {
 
 /// Makes a child begin as this process did, without what calltap has changed in itself.
 pub fn as_started(command: &mut Command) -> &mut Command {
-    // SAFETY: async-signal-safe system calls.
+    // SAFETY: `restore` makes async-signal-safe system calls only.
     unsafe { command.pre_exec(restore) }
 }
 
@@ -136,7 +144,7 @@ const ADDRESS_SPACE: u64 = 1 << 30;
 
 /// Fails if this process may not map the memory that recording takes. Running out of it later would
 /// end calltap with the program waiting.
-pub fn check_address_space() -> Result<(), Error> {
+fn check_address_space() -> Result<(), Error> {
     match getrlimit(Resource::RLIMIT_AS) {
         Ok((limit, _)) if limit < ADDRESS_SPACE => {
             let why = format!(
@@ -304,9 +312,7 @@ fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Chi
         exit_code: 1,
     })?;
     let mut command = Command::new(program);
-    command.args(arguments);
-    // SAFETY: `restore` makes async-signal-safe system calls only.
-    unsafe { command.pre_exec(restore) };
+    as_started(&mut command).args(arguments);
     prepare(&mut command);
     command.spawn().map_err(|error| Error::Program {
         program: program.to_string_lossy().into_owned(),

@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod clock;
+mod control_group;
 mod error;
 pub mod frames;
 pub mod free_memory;

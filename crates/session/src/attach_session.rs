@@ -14,7 +14,7 @@ use calltap_collect::heartbeat::LargerShare;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::memory::maps;
 use calltap_process::target::Target;
-use calltap_process::{Reason, free_memory, launch};
+use calltap_process::{Reason, launch};
 use calltap_trace::Session;
 use std::time::Duration;
 
@@ -57,9 +57,7 @@ impl<'a> AttachSession<'a> {
     pub(crate) fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
         let share = Some(LargerShare::begin());
         let Options { subject, plan, rings, .. } = options;
-        launch::survive_size_limit();
-        launch::check_address_space()?;
-        free_memory::check()?;
+        launch::prepare_to_record()?;
         let target = Target::find(pid)?;
         if follows_jumps(pid) {
             return Err(target.refuse(Reason::FollowsJumps).into());

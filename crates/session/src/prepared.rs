@@ -24,9 +24,9 @@ use calltap_collect::profile::Sums;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::injection::preload;
 use calltap_process::launch::{self, Signals};
+use calltap_process::proc;
 use calltap_process::ptrace::threads::StoppedThread;
 use calltap_process::target::Target;
-use calltap_process::{free_memory, proc};
 use calltap_selection::ParsedSelection;
 use calltap_trace::Session;
 use exec_watch::ExecWatch;
@@ -58,9 +58,7 @@ impl<'a> Prepared<'a> {
     pub(crate) fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
         let Options { subject, plan, rings, .. } = options;
         proc::check()?;
-        launch::survive_size_limit();
-        launch::check_address_space()?;
-        free_memory::check()?;
+        launch::prepare_to_record()?;
         let program = Program::find(command)?;
         let chunks = memory::chunks(rings.buffer_size, subject);
         let directory = Directory::create(shm::control_size(chunks), memory::CODE_SIZE)?;

@@ -25,11 +25,11 @@ use calltap_collect::trace_file::TraceFile;
 use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::agent;
+use calltap_process::clock;
 use calltap_process::launch;
 use calltap_process::ptrace::in_tracer_thread;
 use calltap_process::ptrace::stop_times::Stops;
 use calltap_process::target::Target;
-use calltap_process::{clock, free_memory};
 use calltap_selection::{Listed, ParsedSelection, Profiled, Selection, SiteRequest, Typed, chooser};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{End, Record, TraceWriter};
@@ -127,9 +127,7 @@ impl Attached {
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
         let _share = LargerShare::begin();
         let Options { subject, plan, rings, reports, .. } = options;
-        launch::survive_size_limit();
-        launch::check_address_space()?;
-        free_memory::check()?;
+        launch::prepare_to_record()?;
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
         let (clock, no_tsc) = match clocks::usable_clock(options.clock) {

@@ -81,7 +81,7 @@ impl Reader {
     /// Returns the first event that waits, if it may be on a stack with frames of another thread.
     pub(crate) fn seeks_stack(&self) -> Option<RawEvent> {
         match self.waiting.items.front() {
-            Some(Item::Event(raw, _)) => self.open.seeks_stack(*raw).then_some(*raw),
+            Some(Item::Event(event)) => self.open.seeks_stack(event.raw).then_some(event.raw),
             _ => None,
         }
     }
@@ -116,7 +116,7 @@ impl Reader {
         // Only one thread runs on a stack at a time: a thread whose next event is on its newest
         // stack has not left it.
         let next = self.waiting.items.front();
-        let stays = next.is_some_and(|next| matches!(next, Item::Event(raw, _) if self.open.stays(*raw)));
+        let stays = next.is_some_and(|next| matches!(next, Item::Event(event) if self.open.stays(event.raw)));
         let (frames, left) = self.open.give_stack(raw, raw.ticks >= self.waiting.since && !stays);
         push_switch(raw.ticks, None, left, Vec::new(), &mut self.encoder);
         frames
@@ -130,13 +130,12 @@ impl Reader {
     /// Pairs and encodes the first event that waits.
     pub(crate) fn release_waiting(&mut self, output: &mut Output<'_>, unwinding: &mut Unwinding) {
         match self.waiting.items.pop_front() {
-            Some(Item::Event(raw, read)) => {
-                let (values, stack) =
-                    read.as_deref().map_or((&[][..], &[][..]), |(values, stack)| (&**values, &**stack));
+            Some(Item::Event(event)) => {
+                let (values, stack) = event.values_and_stack();
                 let unwinding = Some((unwinding, self.process));
                 let pairs = PairedOutput { open: &mut self.open, encoder: &mut self.encoder, unwinding };
                 let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching);
-                sink.take(raw, values, stack);
+                sink.take(event.raw, values, stack);
                 sink.count(&mut self.totals);
             }
             Some(Item::Lost(event, ended)) => self.lose(event, ended),

@@ -7,6 +7,7 @@
 //! call whose return is among them was open until then. Any other call is cut at the first entry
 //! that finds it innermost: a call with open callees continues, and is cut after them.
 
+use super::delayed::DelayedEvent;
 use super::paired_output::PairedOutput;
 use crate::metadata::SwitchedOff;
 use crate::pairing::{Frame, frame_of};
@@ -22,14 +23,6 @@ use std::sync::Arc;
 const MAX_HELD: usize = 1 << 19;
 const MIN_SHARE: usize = 1 << 12;
 const MAX_SHARE: usize = 1 << 17;
-
-/// An event that is held back.
-#[derive(Debug)]
-struct DelayedEvent {
-    raw: RawEvent,
-    /// Values and copy of the stack, if there are any.
-    read: Option<Box<(Vec<u8>, Vec<u8>)>>,
-}
 
 /// The functions that are being disabled, as seen by a thread's reader.
 #[derive(Debug, Default)]
@@ -112,9 +105,7 @@ impl Switching {
         self.end_before(raw.ticks, pairs);
         let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
         if is_meanwhile && self.held.len() < self.share {
-            let has_read = !values.is_empty() || !stack.is_empty();
-            let read = has_read.then(|| Box::new((values.to_vec(), stack.to_vec())));
-            self.held.push(DelayedEvent { raw, read });
+            self.held.push(DelayedEvent::new(raw, values, stack));
             return true;
         }
         self.release(false, pairs);
@@ -140,8 +131,9 @@ impl Switching {
     pub(crate) fn release(&mut self, passed: bool, pairs: &mut PairedOutput<'_>) {
         let held = take(&mut self.held);
         let mut fates = Fates::new(&held);
-        for (place, DelayedEvent { raw, read }) in held.iter().enumerate() {
-            while let Some((frame, site)) = pairs.open.innermost_before(*raw)
+        for (place, delayed) in held.iter().enumerate() {
+            let raw = delayed.raw;
+            while let Some((frame, site)) = pairs.open.innermost_before(raw)
                 && self.is_unseen(site, raw.ticks)
                 && fates.is_over(frame, passed)
             {
@@ -150,13 +142,12 @@ impl Switching {
                 pairs.encoder.push(event(EventKind::Left { pops: 1 }));
                 pairs.open.leave_innermost();
             }
-            if pairs.open.is_evidence(*raw) {
+            if pairs.open.is_evidence(raw) {
                 self.cut_meanwhile(raw.ticks, pairs);
             }
-            let (values, stack) =
-                read.as_deref().map_or((&[][..], &[][..]), |(values, stack)| (values, stack));
-            pairs.pair(*raw, values, stack);
-            fates.pass(place, *raw);
+            let (values, stack) = delayed.values_and_stack();
+            pairs.pair(raw, values, stack);
+            fates.pass(place, raw);
         }
     }
 

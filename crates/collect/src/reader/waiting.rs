@@ -6,6 +6,7 @@
 //! it. So from the first event on that shows a thread far from its own frames, the events of the
 //! process's threads are paired in the order of their times (`collector/moves.rs`).
 
+use super::delayed::DelayedEvent;
 use super::paired_output::PairedOutput;
 use crate::raw::RawEvent;
 use calltap_trace::Event;
@@ -14,8 +15,7 @@ use std::collections::VecDeque;
 /// An entry of the queue.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// An event, with its values and the pieces of its stack.
-    Event(RawEvent, Option<Box<(Vec<u8>, Vec<u8>)>>),
+    Event(DelayedEvent),
     /// A loss of events, and the number of open calls whose returns were lost.
     Lost(Event, u32),
 }
@@ -23,7 +23,7 @@ pub(super) enum Item {
 impl Item {
     pub(super) fn ticks(&self) -> u64 {
         match self {
-            Item::Event(raw, _) => raw.ticks,
+            Item::Event(event) => event.raw.ticks,
             Item::Lost(event, _) => event.ticks,
         }
     }
@@ -74,9 +74,7 @@ impl Waiting {
             self.begin(pairs.encoder.last_ticks());
         }
         if self.is_on {
-            let has_read = !values.is_empty() || !stack.is_empty();
-            let read = has_read.then(|| Box::new((values.to_vec(), stack.to_vec())));
-            self.items.push_back(Item::Event(raw, read));
+            self.items.push_back(Item::Event(DelayedEvent::new(raw, values, stack)));
         }
         self.is_on
     }

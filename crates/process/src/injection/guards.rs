@@ -131,7 +131,7 @@ const FUTEX: u64 = 202;
 const SYSCALL: &str = "syscall";
 
 /// Number of bytes of a stack that are kept for the unwinder, which gives up on deep stacks.
-const UNWOUND: usize = 8 << 20;
+pub const UNWOUND: usize = 8 << 20;
 
 impl Guards {
     /// Finds the code in a process.
@@ -262,18 +262,14 @@ fn waits_outside(thread: &StoppedThread) -> bool {
 }
 
 /// Whether a stopped thread may hold the lock of an allocator whose functions are these. Without
-/// the unwinding information, a word that is left over from an earlier call counts as one.
+/// the unwinding information, a word that is left over from an earlier call counts as one. `stack`:
+/// the thread's, with [`UNWOUND`] bytes.
 pub fn may_allocate(
     thread: &StoppedThread,
+    stack: &Stack,
     functions: &[(u64, u64)],
     unwinder: Option<&Unwinder>,
-    text: &mut ProcessText,
-    regions: &[Region],
 ) -> bool {
-    if functions.is_empty() {
-        return false;
-    }
-    let stack = Stack::read(thread, UNWOUND, text, &Mappings::known(regions));
     let is_outside = || {
         let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
         waits_outside(thread) && !calls(BACKING_OFF) && !stack.is_in_handler()
@@ -282,8 +278,8 @@ pub fn may_allocate(
     let is_open = |unwinder: &Unwinder| {
         unwinder.frames(thread, own).is_some_and(|open| open.iter().any(|at| find(functions, *at)))
     };
-    let is_inside = find(functions, thread.regs.rip)
-        || stack.code().any(|word| find(functions, word)) && unwinder.is_none_or(is_open);
+    let is_inside =
+        find(functions, thread.regs.rip) || stack.leads_into(functions) && unwinder.is_none_or(is_open);
     is_inside && !is_outside()
 }
 

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::load_agent::STARTING;
 use calltap_abi::{CHUNKS_AT, stub};
-use calltap_process::frames::Stacks;
-use calltap_process::injection::guards::{Guards, may_allocate};
+use calltap_process::frames::{Stack, find};
+use calltap_process::injection::guards::{Guards, UNWOUND, may_allocate};
 use calltap_process::injection::inferior::{Inferior, TRY};
 use calltap_process::injection::linker::first_objects;
 use calltap_process::injection::placed::{Frames, owner_word};
@@ -139,25 +139,25 @@ fn outside_unwinder(inferior: &mut Inferior<'_>) -> Result<StoppedThread, Error>
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let allocating = frames.allocating(target, &inferior.regions);
     let start = Instant::now();
-    let mut find = |patience, unwinder: Option<&Unwinder>| {
+    let mut stop = |patience, unwinder: Option<&Unwinder>| {
         inferior.thread_outside(patience, |thread, text, regions| {
             let may_start = start.elapsed() < STARTING && proc::has_one_thread(target.pid);
             if may_start && owner_word(target, thread, text) == Err(Reason::UnknownThreads) {
                 return Some(Inside::Start);
             }
-            let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
-            if !stack.words_in(&frames.locking).is_empty() {
+            let stack = Stack::read(thread, UNWOUND, text, &Mappings::known(regions));
+            if find(&frames.locking, thread.regs.rip) || stack.leads_into(&frames.locking) {
                 return Some(Inside::Unwinder);
             }
-            may_allocate(thread, &allocating, unwinder, text, regions).then_some(Inside::Allocator)
+            may_allocate(thread, &stack, &allocating, unwinder).then_some(Inside::Allocator)
         })
     };
-    let mut found = find(UNLOCKED, None);
+    let mut found = stop(UNLOCKED, None);
     if found.is_err() && target.lives() {
         // Reading the unwinding information takes long, so no thread is stopped meanwhile.
         let read = || Unwinder::new(target.pid, &maps::read(target.pid).unwrap_or_default());
         let unwinder = (!allocating.is_empty()).then(read);
-        found = find(TRY, unwinder.as_ref());
+        found = stop(TRY, unwinder.as_ref());
     }
     not_in_group_stop(target, found?)
 }
